@@ -135,6 +135,19 @@ impl FakeEtcd {
         state.revision = revision;
     }
 
+    /// Restores a snapshot that was made at an earlier revision, as `etcdutl snapshot restore` with `--bump-revision` and
+    /// `--mark-compacted` does: `bump` is added to the revision, and all revisions before the result are compacted. The
+    /// members are restarted, so open watches end. Upstream: `modifyLatestRevision`.
+    pub(crate) fn restore_and_bump(&self, revision: i64, bump: i64) {
+        self.restore(revision);
+        let mut state = self.0.lock().unwrap();
+        state.revision += bump;
+        state.compacted = state.revision;
+        for watch in std::mem::take(&mut state.watches) {
+            let _ = watch.sender.send(Err(EtcdError::NoResponse { why: "restarted".to_owned() }));
+        }
+    }
+
     /// Applies the next transaction of commits after a delay, and loses its response.
     pub(crate) fn delay_next_transaction(&self, delay: Duration) {
         self.0.lock().unwrap().next_delay = Some(delay);

@@ -302,3 +302,81 @@ async fn a_server_that_has_not_seen_a_restore_from_a_snapshot_finds_it_with_its_
     assert_eq!(one.statistics(), expected);
     assert_eq!(*one.failure.lock().unwrap(), None);
 }
+
+/// etcd is restored from a snapshot as docs/high-availability.md says, with `--bump-revision 1000000000 --mark-compacted`.
+#[tokio::test(start_paused = true)]
+async fn servers_load_all_objects_again_after_a_restore_with_a_bumped_revision() {
+    const BUMP: i64 = 1_000_000_000;
+    // Another server may have compacted the history before the snapshot.
+    for is_compacted in [false, true] {
+        let etcd = FakeEtcd::new(1, FaultRates::default());
+        let (one, two) = (Server::start(&etcd, "one").await, Server::start(&etcd, "two").await);
+        for key in ["pods/a/changed", "pods/a/deleted", "pods/a/recreated", "pods/a/same"] {
+            put_now(&one, key, "1").await;
+        }
+        let kept = put_now(&two, "nodes//two", "1").await;
+        if is_compacted {
+            one.commands.send(Command::Compact(kept, None)).map_err(drop).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(one.read_barrier().await);
+        let (snapshot, objects_before) = (etcd.history().last().unwrap().0, objects(&one));
+        put_now(&one, "pods/a/changed", "lost").await;
+        put_now(&two, "pods/a/lost", "1").await;
+        one.commit(delete("pods/a/deleted", Precondition::Any)).await.unwrap();
+        one.commit(delete("pods/a/recreated", Precondition::Any)).await.unwrap();
+        put_now(&one, "pods/a/recreated", "lost").await;
+        let lost = put_now(&two, "nodes//two", "lost").await;
+        assert!(one.read_barrier().await && two.read_barrier().await);
+        // The server may repeat this commit after the restore. The first request arrives after that.
+        etcd.delay_next_transaction(Duration::from_secs(100));
+        let late = tokio::spawn({
+            let one = one.clone();
+            async move { one.commit(put("pods/a/late", Precondition::Absent, "1")).await.map(|it| line(&it)) }
+        });
+        etcd.wait_for_delayed_transaction().await;
+        etcd.restore_and_bump(snapshot, BUMP);
+        let late = late.await.unwrap();
+        assert!(matches!(late, Err(CommitError::OutcomeUnknown { .. })), "{late:?}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let three = Server::start(&etcd, "three").await;
+        for server in [&one, &two, &three] {
+            assert!(server.read_barrier().await);
+            let found: Vec<_> = objects(server).into_iter().filter(|it| !it.contains("late")).collect();
+            assert_eq!(found, objects_before, "{}", server.name);
+            assert!(server.get("pods/a/late").is_none_or(|it| lost < it.modified));
+        }
+        let reloads = || {
+            let reloads = |it: FollowerStatistics| it.reloads_after_compaction + it.reloads_after_loss;
+            [&one, &two, &three].map(|it| reloads(it.statistics()))
+        };
+        assert_eq!(reloads(), [1, 1, 0]);
+        for (server, seen) in [(&one, lost), (&two, lost), (&two, kept), (&three, lost), (&three, kept)] {
+            assert!(events_since(server, seen).is_err(), "clients of {} list again", server.name);
+            assert!(lost < server.published.read().revision(), "{}", server.name);
+        }
+        // All servers go on, and clients of each see the writes of all after their lists.
+        let listed = [&one, &two, &three].map(|it| it.published.read().revision());
+        let mut last = *listed.iter().max().unwrap();
+        let mut written = Vec::new();
+        for (server, key) in
+            [(&one, "pods/a/changed"), (&two, "nodes//two"), (&three, "pods/a/new"), (&one, "pods/a/same")]
+        {
+            let revision = put_now(server, key, "2").await;
+            assert!(last < revision, "{revision} after {last}");
+            written.push(format!("{revision} {key}"));
+            last = revision;
+        }
+        let stale = one.commit(put("nodes//two", Precondition::At(kept), "3")).await.unwrap_err();
+        assert!(matches!(stale, CommitError::Conflict(CommitConflict::Modified { .. })), "{stale}");
+        // The late request is refused.
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(reloads(), [1, 1, 0]);
+        for (server, listed) in [&one, &two, &three].into_iter().zip(listed) {
+            assert!(server.read_barrier().await);
+            assert_eq!(objects(server), objects(&one));
+            assert_eq!(events_since(server, listed), Ok(written.clone()), "{}", server.name);
+            assert_eq!(*server.failure.lock().unwrap(), None);
+        }
+    }
+}
