@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use muster_api::cidr::Ipv4Cidr;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::AdmissionChain;
 use super::{AdmissionAttributes, AdmissionOperation};
@@ -76,9 +75,9 @@ pub(super) fn mutate(
     };
     let mut allocated = admission.service_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
     allocated.sync_services(admission, context.now);
-    // A Service with `generateName` has no name yet and gets a unique key.
+    // A Service with `generateName` has no name yet. Its key is unique, and the same in each attempt of the request.
     let name = match str_at(service, "metadata.name") {
-        "" => Uuid::new_v4().to_string(),
+        "" => context.id().to_string(),
         name => name.to_owned(),
     };
     let key = attributes.target.kind.store_key(attributes.target.namespace.as_deref(), &name);
@@ -161,7 +160,7 @@ fn is_externally_accessible(service: &Value) -> bool {
 /// Allocates the cluster IP and the node ports of the Service that one request creates or updates.
 struct RequestAllocator<'a> {
     allocations: &'a mut ServiceAllocations,
-    /// Storage key of the Service. A create with `generateName` has no name yet: the key then has a random one.
+    /// Storage key of the Service. A create with `generateName` has no name yet: the key then has the ID of the request.
     key: String,
     now: Timestamp,
     /// Whether allocations are recorded. `false` for a dry run.
@@ -290,12 +289,17 @@ impl RequestAllocator<'_> {
         let old_ports = list_at(&old["spec"], "ports");
         let mut ports = list_at(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();
+        let mut used: HashSet<i64> = ports.iter().filter_map(|it| it["nodePort"].as_i64()).collect();
         for (at, port) in ports.iter_mut().enumerate() {
             let same = |it: &&Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
             let before = old_ports.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
             match (port["nodePort"].as_i64().unwrap_or(0), before) {
                 (0, _) if !needs_node_ports => {}
-                (0, 0) => port["nodePort"] = json!(self.allocate_free_node_port(service, at)?),
+                (0, 0) => {
+                    let free = self.allocate_free_node_port(service, at, &used)?;
+                    used.insert(free);
+                    port["nodePort"] = json!(free);
+                }
                 (0, before) => port["nodePort"] = json!(before),
                 // Ports with different protocols may share a node port.
                 (requested, _)
@@ -310,11 +314,17 @@ impl RequestAllocator<'_> {
         Ok(())
     }
 
-    /// Allocates a free node port to `spec.ports[at]` of the Service. Returns a 422 error if the range is full.
-    fn allocate_free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
+    /// Allocates the lowest free node port to `spec.ports[at]` of the Service. Ports of the Service itself have the node
+    /// ports `used`. Returns a 422 error if the range is full.
+    fn allocate_free_node_port(
+        &mut self,
+        service: &Value,
+        at: usize,
+        used: &HashSet<i64>,
+    ) -> Result<i64, ApiError> {
+        // A repeated create gets the same node port, unless a Service got it through another server.
         let Some(port) = NODE_PORT_RANGE.into_iter().find(|it| {
-            !self.allocations.is_allocated_to_other(AllocatedResource::NodePort(*it), &self.key)
-                && !self.allocations.is_pending(AllocatedResource::NodePort(*it))
+            !used.contains(it) && self.allocations.is_free(AllocatedResource::NodePort(*it), &self.key)
         }) else {
             let cause = FieldError::invalid(
                 format!("spec.ports[{at}].nodePort"),
@@ -368,9 +378,10 @@ impl ServiceAllocations {
         stored.into_iter().chain(pending).any(|it| it != key)
     }
 
-    /// Whether the address or port was recently allocated, to any Service.
-    fn is_pending(&self, resource: AllocatedResource) -> bool {
-        self.pending.get(&resource).is_some()
+    /// Whether no stored Service has the address or port, and it was not recently allocated to a Service other than the
+    /// one with the storage key `key`.
+    fn is_free(&self, resource: AllocatedResource, key: &str) -> bool {
+        !self.allocated.contains_key(&resource) && self.pending.get(&resource).is_none_or(|it| it == key)
     }
 
     /// Updates `allocated` from the stored Services, and drops expired allocations from `pending`.
@@ -419,4 +430,104 @@ fn allocated_resources(service: &Value) -> impl Iterator<Item = AllocatedResourc
     addresses
         .map(AllocatedResource::ClusterIp)
         .chain(ports.filter(|it| *it != 0).map(AllocatedResource::NodePort))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::registry::Registry;
+    use crate::request::RequestTarget;
+    use crate::subresource::Subresource;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    /// Number of attempts of a create that loses every time.
+    const ATTEMPTS: usize = 64;
+
+    fn context(now: Timestamp) -> RequestContext {
+        RequestContext::for_server("create", now)
+    }
+
+    fn service(metadata: Value, ports: Value) -> Value {
+        json!({"metadata": metadata, "spec": {"type": "NodePort", "ports": ports}})
+    }
+
+    /// Admits a Service in the namespace `default`. Returns its node ports, or the error. `old` is the stored Service, or
+    /// null for a create.
+    fn admit(
+        registry: &Registry,
+        context: &RequestContext,
+        mut service: Value,
+        old: &Value,
+    ) -> Result<Vec<i64>, String> {
+        let target = RequestTarget {
+            kind: Kind::builtin("", "v1", "services"),
+            namespace: Some("default".to_owned()),
+            name: str_at(&service, "metadata.name").to_owned(),
+            subresource: Subresource::Whole,
+        };
+        let operation = match old {
+            Value::Null => AdmissionOperation::Create,
+            old => AdmissionOperation::Update { old },
+        };
+        let attributes = AdmissionAttributes { target: &target, operation };
+        mutate(&registry.admission, context, attributes, &mut service)
+            .map_err(|it| it.message().to_owned())?;
+        let ports = list_at(&service["spec"], "ports").iter();
+        Ok(ports.map(|it| it["nodePort"].as_i64().unwrap()).collect())
+    }
+
+    /// Admission runs again after another server has allocated from the same pool.
+    #[tokio::test]
+    async fn a_create_that_is_repeated_holds_no_node_ports_of_its_earlier_attempts() {
+        let registry = Registry::new(100);
+        let two = || json!([{"port": 80}, {"port": 81}]);
+        let named = || service(json!({"name": "a"}), two());
+        let create = context(NOW);
+        for _ in 0..ATTEMPTS {
+            assert_eq!(admit(&registry, &create, named(), &Value::Null), Ok(vec![30_000, 30_001]));
+        }
+        // A Service got a port through another server.
+        let taken = AllocatedResource::NodePort(30_000);
+        registry.admission.service_addresses.0.lock().unwrap().allocated.insert(taken, "b".to_owned());
+        assert_eq!(admit(&registry, &create, named(), &Value::Null), Ok(vec![30_001, 30_002]));
+        // Two requests without a name are for different Services.
+        let unnamed = || {
+            let mut unnamed = service(json!({"generateName": "a-"}), two());
+            unnamed["spec"]["clusterIP"] = json!("10.96.0.20");
+            unnamed
+        };
+        let (create, other) = (context(NOW), context(NOW));
+        for _ in 0..ATTEMPTS {
+            assert_eq!(admit(&registry, &create, unnamed(), &Value::Null), Ok(vec![30_003, 30_004]));
+        }
+        let refused = admit(&registry, &other, unnamed(), &Value::Null).unwrap_err();
+        assert!(refused.contains("provided IP is already allocated"), "{refused}");
+        let mut unnamed = unnamed();
+        map_at_mut(&mut unnamed, "spec").remove("clusterIP");
+        assert_eq!(admit(&registry, &other, unnamed, &Value::Null), Ok(vec![30_005, 30_006]));
+    }
+
+    #[tokio::test]
+    async fn the_ports_of_a_service_get_different_node_ports() {
+        let registry = Registry::new(100);
+        crate::bootstrap::ensure_test_objects(&registry, NOW).await.unwrap();
+        let kind = Kind::builtin("", "v1", "services");
+        let stored = service(json!({"name": "a"}), json!([{"name": "a", "port": 80, "protocol": "TCP"}]));
+        let stored = registry.create(&context(NOW), kind, Some("default"), stored).await.unwrap();
+        let stored = unstructured::parse_stored(&stored);
+        assert_eq!(stored["spec"]["ports"][0]["nodePort"], 30_000);
+        // The allocation is no longer pending.
+        let later = context(NOW + SignedDuration::from_mins(3));
+        let mut updated = stored.clone();
+        updated["spec"]["ports"] = json!([
+            {"name": "b", "port": 81, "protocol": "TCP"},
+            {"name": "a", "port": 80, "protocol": "TCP"},
+        ]);
+        assert_eq!(admit(&registry, &later, updated, &stored), Ok(vec![30_001, 30_000]));
+        let requested =
+            service(json!({"name": "c"}), json!([{"port": 80}, {"port": 81, "nodePort": 30_002}]));
+        assert_eq!(admit(&registry, &later, requested, &Value::Null), Ok(vec![30_003, 30_002]));
+    }
 }

@@ -9,9 +9,10 @@ mod target;
 mod user;
 
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
+use uuid::Uuid;
 
 pub(crate) use self::attributes::{AccessTarget, RequestAttributes, ResourceAttributes, path_segments};
 pub(crate) use self::target::RequestTarget;
@@ -29,6 +30,8 @@ pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 /// collects.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
+    /// See [`Self::id`].
+    pub(crate) id: OnceLock<Uuid>,
     /// The request is authorized as this user.
     pub(crate) user: User,
     /// The verb that is authorized, such as `get` or `deletecollection`.
@@ -67,6 +70,7 @@ pub(crate) enum FieldValidation {
 impl RequestContext {
     pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
         Self {
+            id: OnceLock::new(),
             user,
             verb: verb.into(),
             now,
@@ -82,6 +86,11 @@ impl RequestContext {
     /// Returns the context of a write by the server itself.
     pub(crate) fn for_server(verb: &'static str, now: Timestamp) -> Self {
         Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
+    }
+
+    /// Returns a random ID, which is the same for all attempts of the request. The first call generates it.
+    pub(crate) fn id(&self) -> Uuid {
+        *self.id.get_or_init(Uuid::new_v4)
     }
 
     /// Returns the name of the field manager, which is the parameter `fieldManager`. If the request has none, returns

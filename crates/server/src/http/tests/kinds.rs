@@ -411,7 +411,7 @@ async fn a_service_that_changes_its_type_keeps_nothing_of_the_last() {
     expect![[r#"
         {"type":"NodePort"} 200 30000 "10.96.1.0" "Cluster" null "SingleStack" 
         {"type":"ClusterIP"} 200 null "10.96.1.0" null null "SingleStack" 
-        {"type":"LoadBalancer"} 200 30001 "10.96.1.0" "Cluster" true "SingleStack" 
+        {"type":"LoadBalancer"} 200 30000 "10.96.1.0" "Cluster" true "SingleStack" 
         {"type":"ClusterIP"} 200 null "10.96.1.0" null null "SingleStack" 
         {"externalName":"example.com","type":"ExternalName"} 200 null null null null null 
         {"externalName":null,"type":"ClusterIP"} 200 null "10.96.1.1" null null "SingleStack" 
