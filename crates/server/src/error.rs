@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::kinds::{Kind, qualified_resource};
+use crate::small_map::SmallSet;
 use crate::validation::FieldError;
 
 /// A failed request, with the fields of the `Status` object that the client receives.
@@ -132,12 +133,12 @@ impl ApiError {
     /// Returns the error for an object with invalid fields, like [`Self::invalid`]. The kind may be one that the server
     /// does not serve.
     pub(crate) fn invalid_of_kind(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
-        let mut messages: Vec<_> = Vec::with_capacity(causes.len());
-        for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
-            if !messages.contains(&cause) {
-                messages.push(cause);
-            }
-        }
+        let mut seen = SmallSet::default();
+        let messages: Vec<_> = causes
+            .iter()
+            .filter(|it| seen.insert((&it.field, &it.message)))
+            .map(|it| format!("{}: {}", it.field, it.message))
+            .collect();
         let messages =
             if let [one] = &messages[..] { one.clone() } else { format!("[{}]", messages.join(", ")) };
         let message = format!("{} \"{name}\" is invalid: {messages}", qualified_resource(kind, group));

@@ -1,5 +1,7 @@
 //! Formats values as Go's `fmt` does, for error messages that quote a value.
 
+use std::fmt::{self, Write as _};
+
 use muster_api::text;
 use serde_json::Value;
 
@@ -9,6 +11,24 @@ pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
 /// Truncates a text of more than `QUOTED_BYTES_MAX` bytes and appends `...`, so that an error message can quote it.
 pub(crate) fn truncate_quoted(text: &str) -> String {
     text::truncate(text, QUOTED_BYTES_MAX, "...").into_owned()
+}
+
+/// Formats a value as JSON, truncated to `QUOTED_BYTES_MAX`. Takes no longer than the truncated text requires.
+pub(crate) fn format_json(value: &Value) -> String {
+    /// Text that accepts bytes until it is longer than `QUOTED_BYTES_MAX`.
+    struct QuotedText(String);
+
+    impl fmt::Write for QuotedText {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.push_str(&text[..text.floor_char_boundary(QUOTED_BYTES_MAX + 4)]);
+            if self.0.len() <= QUOTED_BYTES_MAX { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+
+    let mut text = QuotedText(String::new());
+    // An error only means that the text is long enough.
+    let _ = write!(text, "{value}");
+    truncate_quoted(&text.0)
 }
 
 /// Formats a value as Go's `%v`, truncated to `QUOTED_BYTES_MAX`.

@@ -89,6 +89,8 @@ mod signing_key_admin;
 mod signing_keys;
 /// Background tasks that only one of the servers of a cluster runs at a time.
 mod singleton_tasks;
+/// Maps and sets for lists whose length the client chooses.
+mod small_map;
 /// Reads and writes API objects in the store.
 mod storage;
 /// `Subresource`: the part of an object that a request reads or writes, such as `status`.

@@ -2,11 +2,14 @@
 //!
 //! Upstream: `strategicpatch`. The results are the same, including the order of list items.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::merge::prune_null_fields;
 use crate::error::ApiError;
 use crate::go_format;
+use crate::small_map::{SmallMap, SmallSet};
 use crate::types::{Field, PatchStrategy, Shape};
 
 /// Field of a patch with the directive `replace` or `delete` for the object that contains the field. In a list item,
@@ -128,7 +131,8 @@ fn unknown_directive_error(directive: &Value, patch: &JsonObject) -> StrategicPa
 fn apply_retain_keys(original: &mut JsonObject, patch: &mut JsonObject) -> Result<(), StrategicPatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let Value::Array(retained) = retained else { return Err(MALFORMED_RETAIN_KEYS) };
-    let is_retained = |name: &String| retained.iter().any(|it| it == name);
+    let retained: SmallSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let is_retained = |name: &String| retained.contains(name.as_str());
     let is_allowed = |(name, value): (&String, &Value)| {
         value.is_null()
             || name.starts_with(DELETE_FROM_LIST_DIRECTIVE)
@@ -154,41 +158,40 @@ fn merge_ordered_lists(
         let order = patch.remove(&directive).unwrap_or_default();
         let Value::Array(order) = order else { return Err(type_error("[]interface {}", &order)) };
         let name = directive_field(&directive, ELEMENT_ORDER_DIRECTIVE).ok_or(MALFORMED_ELEMENT_ORDER)?;
-        let as_list = |it: Option<&Value>| match it {
-            None => Ok(None),
-            Some(Value::Array(items)) => Ok(Some(items.clone())),
-            Some(other) => Err(type_error("[]interface {}", other)),
-        };
-        let (old, new) = (as_list(original.get(name))?, as_list(patch.get(name))?);
+        let (old, new) = (optional_list(original.get(name))?, optional_list(patch.get(name))?);
         let (of, strategy) = list_item_type_and_strategy(shape, name)?;
         let key = strategy.key;
-        check_element_order(new.as_deref().unwrap_or_default(), &order, key)?;
-        let is_map = match (&old, &new) {
-            (None, None) => continue,
-            (old, new) => {
-                let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
-                are_objects(old, new)?
-            }
-        };
-        let mut live = old.clone().unwrap_or_default();
+        check_element_order(new.map_or(&[], Vec::as_slice), &order, key)?;
+        if old.is_none() && new.is_none() {
+            continue;
+        }
+        let is_map = are_objects(old.map_or(&[], Vec::as_slice), new.map_or(&[], Vec::as_slice))?;
+        let mut live: Vec<&Value> = old.into_iter().flatten().collect();
         let merged = match (old, new) {
-            (Some(old), None) => old,
-            (None, Some(new)) => new.into_iter().filter_map(without_directives).collect(),
+            (Some(old), None) => old.clone(),
+            (None, Some(new)) => new.iter().cloned().filter_map(without_directives).collect(),
             (Some(old), Some(new)) => {
                 if let (true, true, Some(key)) = (is_map, strategy.merges, key) {
-                    live = live_order_after_merge(live, &new, key);
+                    live = live_order_after_merge(&live, new, key);
                 }
-                merge_lists(old, new, of, strategy, false)?
+                merge_lists(old.clone(), new.clone(), of, strategy, false)?
             }
             (None, None) => continue,
         };
-        original.insert(
-            name.to_owned(),
-            Value::Array(sort_by_element_order(merged, &order, &live, key, is_map)?),
-        );
+        let sorted = sort_by_element_order(merged, &order, &live, key, is_map)?;
+        original.insert(name.to_owned(), Value::Array(sorted));
         patch.remove(name);
     }
     Ok(())
+}
+
+/// Returns the items of a list, or `None` if there is no value. Fails if the value is not a list.
+fn optional_list(value: Option<&Value>) -> Result<Option<&Vec<Value>>, StrategicPatchError> {
+    match value {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => Err(type_error("[]interface {}", other)),
+    }
 }
 
 /// Checks that the items of the list `patch` are in its `$setElementOrder` list `order`, in the same order. Items with
@@ -264,15 +267,13 @@ fn merge_lists(
     }
     if !are_objects(&old, &patch)? {
         if is_deletion {
-            return Ok(old.into_iter().filter(|it| !patch.contains(it)).collect());
+            let deleted: SmallSet<&Value> = patch.iter().collect();
+            return Ok(old.into_iter().filter(|it| !deleted.contains(it)).collect());
         }
-        let mut both = Vec::with_capacity(old.len() + patch.len());
-        for value in old.iter().chain(&patch) {
-            if !both.contains(value) {
-                both.push(value.clone());
-            }
-        }
-        return sort_by_element_order(both, &patch, &old, strategy.key, false);
+        let mut seen: SmallSet<&Value> = SmallSet::default();
+        let both = old.iter().chain(&patch).filter(|it| seen.insert(it)).cloned().collect();
+        let live: Vec<_> = old.iter().collect();
+        return sort_by_element_order(both, &patch, &live, strategy.key, false);
     }
     let Some(key) = strategy.key else {
         return Err(StrategicPatchError::Other(format!(
@@ -282,19 +283,25 @@ fn merge_lists(
     };
     let (mut old, patch) = apply_list_directives(old, patch, key)?;
     let live = old.clone();
+    // The index in `old` of the first item with each value of the merge key.
+    let mut indices: SmallMap<&Value, usize> =
+        live.iter().enumerate().filter_map(|(at, it)| Some((it.get(key)?, at))).collect();
     for item in &patch {
         let name = value_of_merge_key(item, key)?;
-        match find_item(&old, key, name)? {
+        match indices.get(name).copied() {
             Some(at) => {
                 let (Value::Object(original), Value::Object(item)) = (old[at].take(), item.clone()) else {
                     return Err(type_error("map[string]interface {}", item));
                 };
                 old[at] = Value::Object(merge_objects(original, item, of)?);
             }
-            None => old.push(item.clone()),
+            None => {
+                indices.insert_new(name, old.len());
+                old.push(item.clone());
+            }
         }
     }
-    sort_by_element_order(old, &patch, &live, Some(key), true)
+    sort_by_element_order(old, &patch, &live.iter().collect::<Vec<_>>(), Some(key), true)
 }
 
 /// Applies the `$patch` directives in the items of the list `patch` to the list `old`. Returns the resulting list, and
@@ -305,6 +312,7 @@ fn apply_list_directives(
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), StrategicPatchError> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = SmallSet::default();
     let mut is_replaced = false;
     for item in patch {
         let Some(directive) = item.get(PATCH_DIRECTIVE) else {
@@ -312,12 +320,7 @@ fn apply_list_directives(
             continue;
         };
         match directive.as_str() {
-            Some("delete") => {
-                let name = value_of_merge_key(&item, key)?;
-                while let Some(at) = find_item(&old, key, name)? {
-                    old.remove(at);
-                }
-            }
+            Some("delete") => drop(deleted.insert(value_of_merge_key(&item, key)?.clone())),
             Some("replace") => is_replaced = true,
             Some("merge") => {
                 return Err(StrategicPatchError::Other(
@@ -332,35 +335,52 @@ fn apply_list_directives(
             }
         }
     }
-    Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
+    if is_replaced {
+        return Ok((plain, Vec::new()));
+    }
+    old.retain(|it| !it.get(key).is_some_and(|name| deleted.contains(name)));
+    Ok((old, plain))
 }
 
 /// Returns the list `live` as upstream's merge leaves it. Upstream merges `live` in place, as a Go slice, and then
 /// sorts the merged items by the order of this slice. Each deletion leaves a duplicate of the last item in the tail of
 /// the slice, and each appended item overwrites the first such duplicate. An item that is appended when no duplicate is
 /// left does not get into the list.
-fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
-    let mut len = live.len();
-    let is = |it: &Value, name: &Value| it.get(key) == Some(name);
+fn live_order_after_merge<'a>(live: &[&'a Value], patch: &'a [Value], key: &str) -> Vec<&'a Value> {
     let has_directive =
         |item: &Value, directive: &str| item.get(PATCH_DIRECTIVE).is_some_and(|it| it == directive);
+    let mut indices: HashMap<&Value, Vec<usize>> = HashMap::new();
+    for (at, it) in live.iter().enumerate() {
+        if let Some(name) = it.get(key) {
+            indices.entry(name).or_default().push(at);
+        }
+    }
+    let mut is_deleted = vec![false; live.len()];
+    // The tail of the slice, from its end, and the number of items of `live` up to the last one that is not deleted.
+    let (mut tail, mut live_len) = (Vec::new(), live.len());
     for name in patch.iter().filter(|it| has_directive(it, "delete")).filter_map(|it| it.get(key)) {
-        while let Some(at) = live[..len].iter().position(|it| is(it, name)) {
-            let last = live[len - 1].clone();
-            live[at..len].rotate_left(1);
-            len -= 1;
-            live[len] = last;
+        for at in indices.remove(name).unwrap_or_default() {
+            while is_deleted[live_len - 1] {
+                live_len -= 1;
+            }
+            tail.push(live[live_len - 1]);
+            is_deleted[at] = true;
         }
     }
-    let is_replaced = patch.iter().any(|it| has_directive(it, "replace"));
-    for item in patch.iter().filter(|it| it.get(PATCH_DIRECTIVE).is_none() && !is_replaced) {
-        let is_new = item.get(key).is_some_and(|name| !live[..len].iter().any(|it| is(it, name)));
-        if is_new && len < live.len() {
-            live[len] = item.clone();
-            len += 1;
+    let kept = live.iter().zip(&is_deleted).filter(|(_, is_deleted)| !**is_deleted).map(|(it, _)| *it);
+    let mut out: Vec<&Value> = kept.collect();
+    if patch.iter().all(|it| !has_directive(it, "replace")) {
+        let mut names: SmallSet<&Value> = out.iter().filter_map(|it| it.get(key)).collect();
+        for item in patch.iter().filter(|it| it.get(PATCH_DIRECTIVE).is_none()) {
+            if out.len() < live.len() && item.get(key).is_some_and(|name| names.insert(name)) {
+                out.push(item);
+            }
         }
     }
-    live
+    // The rest of the tail, which no appended item overwrites.
+    let rest = live.len() - out.len();
+    out.extend(tail[..rest].iter().rev());
+    out
 }
 
 /// Sorts the items of a merged list. Items that are in `order`, which is the `$setElementOrder` list or else the list
@@ -371,38 +391,34 @@ fn live_order_after_merge(mut live: Vec<Value>, patch: &[Value], key: &str) -> V
 fn sort_by_element_order(
     merged: Vec<Value>,
     order: &[Value],
-    live: &[Value],
+    live: &[&Value],
     key: Option<&str>,
     is_map: bool,
 ) -> Result<Vec<Value>, StrategicPatchError> {
     if let (true, Some(key)) = (is_map, key) {
-        merged.iter().chain(order).chain(live).try_for_each(|it| value_of_merge_key(it, key).map(drop))?;
+        let all = merged.iter().chain(order).chain(live.iter().copied());
+        all.into_iter().try_for_each(|it| value_of_merge_key(it, key).map(drop))?;
     }
-    let same = |left: &Value, right: &Value| match key {
-        Some(key) => left.get(key) == right.get(key),
-        None => left == right,
-    };
-    let place = |all: &[Value], it: &Value| all.iter().position(|other| same(other, it));
-    let (mut named, others): (Vec<_>, Vec<_>) = merged.into_iter().partition(|it| place(order, it).is_some());
-    named.sort_by_cached_key(|it| place(order, it));
-    let mut others: Vec<_> = others.into_iter().map(|it| (place(live, &it), it)).collect();
-    // An item that is not in the live list is sorted before its neighbour.
-    let goes_before = |this: Option<usize>, before: Option<usize>| match (this, before) {
-        (Some(this), Some(before)) => this < before,
-        _ => true,
-    };
-    for end in 1..others.len() {
-        let mut at = end;
-        while 0 < at && goes_before(others[at].0, others[at - 1].0) {
-            others.swap(at, at - 1);
-            at -= 1;
-        }
+    /// The value that identifies an item: its merge key if it has one, or else the item.
+    fn identity<'a>(item: &'a Value, key: Option<&str>) -> Option<&'a Value> {
+        key.map_or(Some(item), |key| item.get(key))
     }
+    let order: SmallMap<Option<&Value>, usize> =
+        order.iter().enumerate().map(|(at, it)| (identity(it, key), at)).collect();
+    let live: SmallMap<Option<&Value>, usize> =
+        live.iter().enumerate().map(|(at, it)| (identity(it, key), at)).collect();
+    let order_at = |it: &Value| order.get(&identity(it, key)).copied();
+    let live_at = |it: &Value| live.get(&identity(it, key)).copied();
+    let (mut named, others): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|it| order_at(it).is_some());
+    named.sort_by_cached_key(order_at);
+    let mut others: Vec<_> = others.into_iter().map(|it| (live_at(&it), it)).collect();
+    sort_by_live_order(&mut others);
 
     let mut all = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in named {
-        let live_at = place(live, &item);
+        let live_at = live_at(&item);
         let is_before = |other: &(Option<usize>, Value)| match (other.0, live_at) {
             (Some(other), Some(live_at)) => other < live_at,
             _ => false,
@@ -416,18 +432,25 @@ fn sort_by_element_order(
     Ok(all)
 }
 
-/// Returns the index of the item whose merge key `key` has the value `name`, or `None` if there is no such item. Fails
-/// if an item before it is not an object.
-fn find_item(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, StrategicPatchError> {
-    for (at, item) in items.iter().enumerate() {
-        if !item.is_object() {
-            return Err(StrategicPatchError::Other(format!("value for key {at} is not a map")));
-        }
-        if item.get(key) == Some(name) {
-            return Ok(Some(at));
-        }
-    }
-    Ok(None)
+/// Sorts items by their index in the live list, as upstream does with `sort.SliceStable`, which is an insertion sort for
+/// short lists. Upstream's comparison says that an item without an index is before every other item and that every other
+/// item is before it. So such an item gets to the front of the items before it in the list, and a later item gets in
+/// front of it only if its index is less than theirs.
+fn sort_by_live_order(items: &mut Vec<(Option<usize>, Value)>) {
+    let mut least = usize::MAX;
+    let mut keyed: Vec<_> = std::mem::take(items)
+        .into_iter()
+        .enumerate()
+        .map(|(at, item)| match item.0 {
+            Some(index) => {
+                least = least.min(index);
+                ((index, true, at), item)
+            }
+            None => ((least, false, usize::MAX - at), item),
+        })
+        .collect();
+    keyed.sort_unstable_by_key(|(key, _)| *key);
+    items.extend(keyed.into_iter().map(|(_, item)| item));
 }
 
 /// Returns the value of the merge key `key` of a list item. Fails if the item is not an object or has no such field.

@@ -31,6 +31,7 @@ use crate::auth::{AccessControl, TokenSigner};
 use crate::error::ApiError;
 use crate::metrics::ServerMetrics;
 use crate::request::{RequestContext, RequestTarget};
+use crate::small_map::SmallSet;
 use crate::storage::ObjectStorage;
 use crate::unstructured::str_at;
 use crate::validation::WriteToValidate;
@@ -104,16 +105,17 @@ fn dedup_owner_references(context: &RequestContext, object: &mut Value) {
     if owners.len() < 2 {
         return;
     }
+    let mut seen = SmallSet::default();
+    let is_new: Vec<bool> = owners.iter().map(|it| seen.insert(it)).collect();
     let mut duplicates = Vec::new();
-    let mut unique: Vec<Value> = Vec::with_capacity(owners.len());
-    for owner in std::mem::take(owners) {
-        if unique.contains(&owner) {
-            duplicates.push(str_at(&owner, "uid").to_owned());
-        } else {
-            unique.push(owner);
+    let mut is_new = is_new.into_iter();
+    owners.retain(|owner| {
+        let is_new = is_new.next().unwrap_or(true);
+        if !is_new {
+            duplicates.push(str_at(owner, "uid").to_owned());
         }
-    }
-    *owners = unique;
+        is_new
+    });
     if !duplicates.is_empty() {
         context.add_warning(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \

@@ -67,6 +67,9 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
+/// Maximum number of warnings about one request. A response contains 4,096 characters of them, which are fewer.
+pub(crate) const WARNINGS_MAX: usize = 500;
+
 impl RequestContext {
     pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
         Self {
@@ -111,11 +114,12 @@ impl RequestContext {
         name
     }
 
-    /// Adds a `Warning` header with this text to the response. Does nothing if the response already has this warning.
+    /// Adds a `Warning` header with this text to the response. Does nothing if the response already has this warning or
+    /// `WARNINGS_MAX` others.
     pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.contains(&text) {
+        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
             warnings.push(text);
         }
     }

@@ -6,6 +6,8 @@ use super::pod::PodSpecToValidate;
 use super::{
     check_choice, check_required, check_required_name, downward_api, file_path, has_field, probe, security,
 };
+use crate::go_format;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{names, resources};
@@ -23,10 +25,11 @@ pub(super) fn check_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &m
     if containers.is_empty() {
         return out.required(at, "");
     }
+    let mut seen = SmallSet::default();
     for (index, it) in containers.iter().enumerate() {
         let at = at.index(index);
         check_common_fields(it, spec, &at, out);
-        if containers[..index].iter().any(|other| str_at(other, "name") == str_at(it, "name")) {
+        if !seen.insert(str_at(it, "name")) {
             out.duplicate(&at.field("name"), str_at(it, "name"));
         }
         probe::check_lifecycle_and_probes(it, spec, &at, out);
@@ -37,7 +40,7 @@ pub(super) fn check_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &m
 
 /// Checks the init containers of a pod, including sidecars.
 pub(super) fn check_init_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
-    let mut seen: Vec<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
+    let mut seen: SmallSet<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
         let parent = at;
         let at = at.index(index);
@@ -48,10 +51,8 @@ pub(super) fn check_init_containers(spec: &PodSpecToValidate, at: &ErrorPath, ou
             check_restart_policy(it, &at, out);
         }
         let name = str_at(it, "name");
-        if seen.contains(&name) {
+        if seen.contains(name) || (!name.is_empty() && !seen.insert(name)) {
             out.duplicate(&at.field("name"), name);
-        } else if !name.is_empty() {
-            seen.push(name);
         }
         // Init containers run one after the other, so host ports are checked for each alone.
         check_host_port_conflicts(std::slice::from_ref(it), parent, out);
@@ -93,20 +94,18 @@ pub(super) fn check_ephemeral_containers(spec: &PodSpecToValidate, at: &ErrorPat
     /// Upstream's message for a field that an ephemeral container must not set.
     const FORBIDDEN_FIELD_MESSAGE: &str = "cannot be set for an Ephemeral Container";
     let names_of = |list_name| list_at(spec.json, list_name).iter().map(|it| str_at(it, "name"));
-    let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
-    let mut seen = others.clone();
+    let others: SmallSet<_> = names_of("containers").chain(names_of("initContainers")).collect();
+    let mut seen: SmallSet<_> = SmallSet::default();
     for (index, it) in list_at(spec.json, "ephemeralContainers").iter().enumerate() {
         let at = at.index(index);
         check_common_fields(it, spec, &at, out);
         check_pod_image(it, &at, out);
         let name = str_at(it, "name");
-        if seen.contains(&name) {
+        if others.contains(name) || !seen.insert(name) {
             out.duplicate(&at.field("name"), name);
-        } else {
-            seen.push(name);
         }
         let target = str_at(it, "targetContainerName");
-        if !target.is_empty() && !others.contains(&target) {
+        if !target.is_empty() && !others.contains(target) {
             out.not_found(&at.field("targetContainerName"), target);
         }
         for field in EPHEMERAL_CONTAINER_FORBIDDEN_FIELDS.iter().filter(|field| is_set(&it[**field])) {
@@ -170,7 +169,7 @@ fn check_common_fields(it: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out
 
 /// Checks the names, numbers and protocols of the ports of a container.
 fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
-    let mut seen = Vec::new();
+    let mut seen = SmallSet::default();
     for (index, port) in ports.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(port, "name");
@@ -178,10 +177,8 @@ fn check_ports(ports: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
             let errors = names::port_name_errors(name);
             if !errors.is_empty() {
                 out.invalid_for_each(&at.field("name"), name, errors);
-            } else if seen.contains(&name) {
+            } else if !seen.insert(name) {
                 out.duplicate(&at.field("name"), name);
-            } else {
-                seen.push(name);
             }
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
@@ -208,7 +205,7 @@ pub(super) fn check_port(number: i64, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks that no two ports of these containers have the same host port, host IP and protocol.
 fn check_host_port_conflicts(containers: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = SmallSet::default();
     for (index, container) in containers.iter().enumerate() {
         let at = at.index(index);
         let at = at.field("ports");
@@ -217,11 +214,9 @@ fn check_host_port_conflicts(containers: &[Value], at: &ErrorPath, out: &mut Fie
             if number == 0 {
                 continue;
             }
-            let this = format!("{}/{}/{number}", str_at(port, "protocol"), str_at(port, "hostIP"));
-            if seen.contains(&this) {
-                out.duplicate(&at.index(index).field("hostPort"), &this);
-            } else {
-                seen.push(this);
+            let (protocol, ip) = (str_at(port, "protocol"), str_at(port, "hostIP"));
+            if !seen.insert((protocol, ip, number)) {
+                out.duplicate(&at.index(index).field("hostPort"), &format!("{protocol}/{ip}/{number}"));
             }
         }
     }
@@ -313,6 +308,12 @@ fn check_env_from(sources: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
 
 fn check_volume_mounts(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
+    if mounts.is_empty() {
+        return;
+    }
+    let device_names = strings_at(devices, "name");
+    let device_paths = strings_at(devices, "devicePath");
+    let mut seen = SmallSet::default();
     for (index, it) in mounts.iter().enumerate() {
         let parent = at;
         let at = at.index(index);
@@ -322,13 +323,13 @@ fn check_volume_mounts(container: &Value, spec: &PodSpecToValidate, at: &ErrorPa
             out.not_found(&at.field("name"), name);
         }
         check_required(it, &["mountPath"], &at, out);
-        if mounts[..index].iter().any(|other| str_at(other, "mountPath") == path) {
+        if !seen.insert(path) {
             out.invalid(&at.field("mountPath"), path, "must be unique");
         }
-        if devices.iter().any(|it| str_at(it, "name") == name) {
+        if device_names.contains(name) {
             out.invalid(&at.field("name"), name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|it| str_at(it, "devicePath") == path) {
+        if device_paths.contains(path) {
             out.invalid(&at.field("mountPath"), path, "must not already exist as a path in volumeDevices");
         }
         // From here on upstream uses the path of the list, not of the mount.
@@ -354,6 +355,11 @@ fn check_volume_mounts(container: &Value, spec: &PodSpecToValidate, at: &ErrorPa
     }
 }
 
+/// Returns the strings in the field `name` of the items.
+fn strings_at<'a>(items: &'a [Value], name: &str) -> SmallSet<&'a str> {
+    items.iter().map(|it| str_at(it, name)).collect()
+}
+
 /// Checks `recursiveReadOnly` of a volume mount.
 fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     match mount["recursiveReadOnly"].as_str() {
@@ -373,12 +379,17 @@ fn check_recursive_read_only(mount: &Value, at: &ErrorPath, out: &mut FieldError
 /// Checks the block devices (`volumeDevices`) of a container.
 fn check_volume_devices(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let (mounts, devices) = (list_at(container, "volumeMounts"), list_at(container, "volumeDevices"));
+    if devices.is_empty() {
+        return;
+    }
+    let (mount_names, mount_paths) = (strings_at(mounts, "name"), strings_at(mounts, "mountPath"));
+    let (mut seen_names, mut seen_paths) = (SmallSet::default(), SmallSet::default());
     for (index, it) in devices.iter().enumerate() {
         let at = at.index(index);
         let (name, path) = (str_at(it, "name"), str_at(it, "devicePath"));
         let (name_at, path_at) = (at.field("name"), at.field("devicePath"));
         check_required(it, &["name"], &at, out);
-        if !name.is_empty() && devices[..index].iter().any(|other| str_at(other, "name") == name) {
+        if !name.is_empty() && !seen_names.insert(name) {
             out.invalid(&name_at, name, "must be unique");
         }
         match spec.find_volume(name) {
@@ -391,16 +402,16 @@ fn check_volume_devices(container: &Value, spec: &PodSpecToValidate, at: &ErrorP
             }
         }
         check_required(it, &["devicePath"], &at, out);
-        if devices[..index].iter().any(|other| str_at(other, "devicePath") == path) {
+        if !seen_paths.insert(path) {
             out.invalid(&path_at, path, "must be unique");
         }
         if path.split('/').any(|it| it == "..") {
             out.invalid(&path_at, path, "can not contain backsteps ('..')");
         }
-        if mounts.iter().any(|it| str_at(it, "name") == name) {
+        if mount_names.contains(name) {
             out.invalid(&name_at, name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|it| str_at(it, "mountPath") == path) {
+        if mount_paths.contains(path) {
             out.invalid(&path_at, path, "must not already exist as a path in volumeMounts");
         }
     }
@@ -475,7 +486,18 @@ fn check_huge_pages(name: &str, amount: &Value, at: &ErrorPath, out: &mut FieldE
 /// Checks that the claims of a container are unique and declared in `spec.resourceClaims` of the pod. A container may
 /// refer to one claim with several values of `request`, but not both with and without `request`.
 fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
-    let mut seen: Vec<String> = Vec::new();
+    if claims.is_empty() {
+        return;
+    }
+    let declared = list_at(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+    let declared: Vec<_> = declared.filter(|it| !it.is_empty()).collect();
+    let declared_in_error = match &declared[..] {
+        [] => " which is empty".into(),
+        names => format!(": {}", go_format::truncate_quoted(&names.join(", "))),
+    };
+    let declared: SmallSet<_> = declared.into_iter().collect();
+    // The keys of the claims so far, and the names of those with a request.
+    let (mut seen, mut requested) = (SmallSet::<String>::default(), SmallSet::default());
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
         let (name, request) = (str_at(claim, "name"), str_at(claim, "request"));
@@ -487,20 +509,16 @@ fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &Error
         if !request.is_empty() {
             out.invalid_for_each(&at.field("request"), request, names::dns_label_errors(request));
         }
-        let is_part_of = |it: &String| request.is_empty() && it.starts_with(&format!("{name}/"));
-        if seen.iter().any(|it| it == name || *it == key || is_part_of(it)) {
-            out.duplicate(&at, if seen.iter().any(|it| it == name) { name } else { &key });
+        let is_seen = seen.contains(name);
+        if is_seen || seen.contains(&key) || (request.is_empty() && requested.contains(name)) {
+            out.duplicate(&at, if is_seen { name } else { &key });
         }
-        seen.push(key);
-        let declared = list_at(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
-        let declared: Vec<_> = declared.filter(|it| !it.is_empty()).collect();
-        if !declared.contains(&name) {
-            let why = if declared.is_empty() {
-                " which is empty".into()
-            } else {
-                format!(": {}", declared.join(", "))
-            };
-            let why = format!("must be one of the names in pod.spec.resourceClaims{why}");
+        if !request.is_empty() {
+            requested.insert(name);
+        }
+        seen.insert(key);
+        if !declared.contains(name) {
+            let why = format!("must be one of the names in pod.spec.resourceClaims{declared_in_error}");
             out.not_found_because(&at, name, &why);
         }
     }
@@ -509,9 +527,10 @@ fn check_container_claims(claims: &[Value], spec: &PodSpecToValidate, at: &Error
 /// Checks `resizePolicy` of a container, which says for each resource whether a resize restarts the container.
 fn check_resize_policy(container: &Value, spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
     let policies = list_at(container, "resizePolicy");
+    let mut seen = SmallSet::default();
     for (index, it) in policies.iter().enumerate() {
         let (resource, policy) = (str_at(it, "resourceName"), str_at(it, "restartPolicy"));
-        if policies[..index].iter().any(|other| str_at(other, "resourceName") == resource) {
+        if !seen.insert(resource) {
             out.duplicate(&at.index(index), resource);
         }
         for (value, supported) in

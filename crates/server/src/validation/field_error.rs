@@ -1,5 +1,6 @@
 //! Validation errors of fields, with upstream's messages. Upstream: `field.Error`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
@@ -68,7 +69,9 @@ impl FieldError {
     ) -> Self {
         // Enumerated strings have types of their own in Go, and are shown as JSON.
         let value = match value.into() {
-            InvalidValue::Text(text) => InvalidValue::Formatted(InvalidValue::Json(&text.into()).to_string()),
+            InvalidValue::Text(text) => {
+                InvalidValue::Formatted(InvalidValue::Json(&text.into()).to_string().into())
+            }
             other => other,
         };
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
@@ -97,16 +100,17 @@ impl FieldError {
     }
 }
 
-/// The invalid value in an error message. The variant determines how the value is formatted. A long `Text` or `Json`
-/// value is truncated.
+/// The invalid value in an error message. The variant determines how the value is formatted. A value of more than
+/// `go_format::QUOTED_BYTES_MAX` bytes is truncated.
+#[derive(Clone)]
 pub(crate) enum InvalidValue<'a> {
     /// A string, quoted like Go's `%q`.
     Text(&'a str),
     Number(i128),
     /// A value, formatted as JSON like Go's encoder does.
     Json(&'a Value),
-    /// A value that is already formatted as Go prints it, which is shown unchanged.
-    Formatted(String),
+    /// A value that is already formatted as Go prints it.
+    Formatted(Cow<'a, str>),
 }
 
 impl fmt::Display for InvalidValue<'_> {
@@ -114,10 +118,10 @@ impl fmt::Display for InvalidValue<'_> {
         match self {
             Self::Text(text) => write_quoted(f, &go_format::truncate_quoted(text)),
             Self::Number(number) => write!(f, "{number}"),
-            Self::Formatted(text) => write!(f, "{text}"),
+            Self::Formatted(text) => f.write_str(&go_format::truncate_quoted(text)),
             Self::Json(value) => {
                 // Go's encoder escapes HTML characters.
-                for part in go_format::truncate_quoted(&value.to_string()).chars() {
+                for part in go_format::format_json(value).chars() {
                     match part {
                         '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
                         other => write!(f, "{other}")?,
@@ -244,50 +248,81 @@ impl fmt::Display for ErrorPath<'_> {
     }
 }
 
-/// The validation errors that were found in an object so far. Upstream: `field.ErrorList`.
+/// Maximum number of validation errors in one response. Without a limit, an object of 3 MiB could have half a million
+/// errors of 200 bytes. Upstream has no limit.
+pub(super) const FIELD_ERRORS_MAX: usize = 100;
+
+/// Maximum total size of the validation errors in one response, which the last error may exceed. 100 errors that quote
+/// values of 1 KiB fit.
+const FIELD_ERRORS_BYTES_MAX: usize = 256 << 10;
+
+/// The validation errors that were found in an object so far: the first ones up to a limit, and how many more there
+/// are. Upstream: `field.ErrorList`.
 #[derive(Debug, Default)]
-pub(crate) struct FieldErrors(Vec<FieldError>);
+pub(crate) struct FieldErrors {
+    first: Vec<FieldError>,
+    /// Total size of `first`.
+    bytes: usize,
+    /// Number of errors that are not in `first`.
+    omitted_count: usize,
+}
 
 impl FieldErrors {
-    pub(crate) fn into_inner(self) -> Vec<FieldError> {
-        self.0
+    /// Returns the errors. If some were omitted, the last error says how many.
+    pub(crate) fn into_inner(mut self) -> Vec<FieldError> {
+        if self.omitted_count != 0 {
+            let message = format!("Too many errors: {} more are not shown", self.omitted_count);
+            self.first.push(FieldError {
+                reason: "FieldValueTooMany",
+                field: ErrorPath::new("<nil>").to_string(),
+                message,
+            });
+        }
+        self.first
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first.is_empty()
     }
 
+    /// Returns how many errors were found, including the omitted ones.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.first.len() + self.omitted_count
     }
 
-    /// Removes the first `count` errors from the list.
-    pub(crate) fn drop_first_errors(&mut self, count: usize) {
-        self.0.drain(..count.min(self.0.len()));
+    /// Adds the error that `build` returns. `build` is not called if the error is omitted.
+    fn add(&mut self, build: impl FnOnce() -> FieldError) {
+        if FIELD_ERRORS_MAX <= self.first.len() || FIELD_ERRORS_BYTES_MAX <= self.bytes {
+            self.omitted_count += 1;
+            return;
+        }
+        let error = build();
+        self.bytes += error.field.len() + error.message.len();
+        self.first.push(error);
     }
 
     pub(crate) fn push(&mut self, cause: FieldError) {
-        self.0.push(cause);
+        self.add(|| cause);
     }
 
     /// Adds the error for a required field that is not set.
     pub(crate) fn required(&mut self, at: &ErrorPath, why: &str) {
-        self.push(FieldError::required(at, why));
+        self.add(|| FieldError::required(at, why));
     }
 
     /// Adds the error for a field that must not be set.
     pub(crate) fn forbidden(&mut self, at: &ErrorPath, why: &str) {
-        self.push(FieldError::forbidden(at, why));
+        self.add(|| FieldError::forbidden(at, why));
     }
 
     /// Adds the error for an invalid value.
     pub(crate) fn invalid<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>, why: &str) {
-        self.push(FieldError::invalid(at, value, why));
+        self.add(|| FieldError::invalid(at, value, why));
     }
 
     /// Adds the error for a reference to something that does not exist.
     pub(crate) fn not_found<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
-        self.push(FieldError::not_found(at, value));
+        self.add(|| FieldError::not_found(at, value));
     }
 
     /// Adds the error for a reference to something that does not exist. `why` is the end of the message.
@@ -297,12 +332,12 @@ impl FieldErrors {
         value: impl Into<InvalidValue<'a>>,
         why: &str,
     ) {
-        self.push(FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
+        self.add(|| FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
     }
 
     /// Adds the error for a value that must be unique and is not.
     pub(crate) fn duplicate<'a>(&mut self, at: &ErrorPath, value: impl Into<InvalidValue<'a>>) {
-        self.push(FieldError::duplicate(at, value));
+        self.add(|| FieldError::duplicate(at, value));
     }
 
     /// Adds the error for a value that must be unique and is not. `why` is the end of the message.
@@ -312,12 +347,12 @@ impl FieldErrors {
         value: impl Into<InvalidValue<'a>>,
         why: &str,
     ) {
-        self.push(FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
+        self.add(|| FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
     }
 
     /// Adds the error for a list with more than `count_max` items.
     pub(crate) fn too_many(&mut self, at: &ErrorPath, count: usize, count_max: usize) {
-        self.push(FieldError::too_many(at, count, count_max));
+        self.add(|| FieldError::too_many(at, count, count_max));
     }
 
     /// Adds the error for a value that is not one of `supported`.
@@ -327,12 +362,12 @@ impl FieldErrors {
         value: impl Into<InvalidValue<'a>>,
         supported: &[&str],
     ) {
-        self.push(FieldError::unsupported(at, value, supported));
+        self.add(|| FieldError::unsupported(at, value, supported));
     }
 
     /// Adds the error for a value of more than `bytes_max` bytes.
     pub(crate) fn too_long(&mut self, at: &ErrorPath, bytes_max: usize) {
-        self.push(FieldError::too_long(at, bytes_max));
+        self.add(|| FieldError::too_long(at, bytes_max));
     }
 
     /// Adds an `Invalid` error for each message. `text` is the invalid value.

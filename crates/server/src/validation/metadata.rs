@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use super::{labels, names};
+use crate::go_format;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 
 /// Maximum total size of the keys and values of an object's annotations in bytes.
@@ -55,7 +57,7 @@ pub(crate) fn validate_metadata_update(new: &Value, old: &Value, out: &mut Field
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = ErrorPath::new("metadata");
     if is_set(&old["deletionTimestamp"]) {
-        let old_finalizers = list_at(old, "finalizers");
+        let old_finalizers: SmallSet<_> = list_at(old, "finalizers").iter().collect();
         let mut added: Vec<_> = list_at(new, "finalizers")
             .iter()
             .filter(|it| !old_finalizers.contains(it))
@@ -107,6 +109,7 @@ pub(crate) fn check_annotations(annotations: &Value, at: &ErrorPath, out: &mut F
 /// Checks the owner references. At most one of them may be the controller.
 fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let mut controller: Option<String> = None;
+    let mut owners_in_go: Option<String> = None;
     for owner in owners.as_array().into_iter().flatten() {
         let api_version = str_at(owner, "apiVersion");
         // `group/version`: only the version must not be empty.
@@ -130,15 +133,16 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
-                    out.invalid(at, format_owner_references(owners), &why);
+                    let owners_in_go = owners_in_go.get_or_insert_with(|| format_owner_references(owners));
+                    out.invalid(at, InvalidValue::Formatted(owners_in_go.as_str().into()), &why);
                 }
             }
         }
     }
 }
 
-/// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct.
-fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
+/// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct, and truncated.
+fn format_owner_references(owners: &Value) -> String {
     /// JSON names of the fields of an owner reference, in the order of the Go struct.
     const OWNER_REFERENCE_FIELDS: &[&str] =
         &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
@@ -151,7 +155,7 @@ fn format_owner_references(owners: &Value) -> InvalidValue<'static> {
         format!("{{{}}}", OWNER_REFERENCE_FIELDS.iter().filter_map(field_json).collect::<Vec<_>>().join(","))
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
-    InvalidValue::Formatted(format!("[{}]", owners.join(",")))
+    go_format::truncate_quoted(&format!("[{}]", owners.join(",")))
 }
 
 /// Checks that each finalizer without a domain is one of the standard finalizers `kubernetes`, `orphan` and

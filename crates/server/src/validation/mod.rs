@@ -203,7 +203,7 @@ fn format_as_go_struct(object: &Value, fields: &[(&str, &str)]) -> InvalidValue<
             it => format!("\"{go}\":{it}"),
         })
         .collect();
-    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
+    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")).into())
 }
 
 /// Returns the key-value pairs of a map of labels, such as a node selector.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::container::check_port;
 use super::probe::check_port_or_name;
 use super::{WriteToValidate, check_choice, check_immutable, check_required, check_required_name, has_field};
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{address, labels, names};
@@ -22,10 +23,11 @@ pub(crate) fn validate_service(write: &WriteToValidate, out: &mut FieldErrors) {
     let kind = str_at(spec, "type");
     if kind != "ExternalName" {
         // Upstream checks the cluster IPs when it allocates them, and returns only those errors.
-        let before = out.len();
-        check_cluster_ips(spec, write.old, &at, out);
-        if out.len() != before {
-            return out.drop_first_errors(before);
+        let mut cluster_ip_errors = FieldErrors::default();
+        check_cluster_ips(spec, write.old, &at, &mut cluster_ip_errors);
+        if !cluster_ip_errors.is_empty() {
+            *out = cluster_ip_errors;
+            return;
         }
     }
     if let Some(old) = write.old {
@@ -52,8 +54,9 @@ pub(crate) fn validate_service(write: &WriteToValidate, out: &mut FieldErrors) {
         }
         _ => {}
     }
+    let mut seen = SmallSet::default();
     for (index, port) in ports.iter().enumerate() {
-        check_service_port(port, &ports[..index], 1 < ports.len(), &at.field("ports").index(index), out);
+        check_service_port(port, &mut seen, 1 < ports.len(), &at.field("ports").index(index), out);
     }
     labels::check_labels(&spec["selector"], &at.field("selector"), out);
     check_session_affinity(spec, &at, out);
@@ -115,11 +118,11 @@ fn check_service_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut Fiel
     }
 }
 
-/// Checks a port of a Service. `before` are the ports before it in the list. `needs_name` is `true` if the Service has
-/// several ports, so that each must have a name.
-fn check_service_port(
-    port: &Value,
-    before: &[Value],
+/// Checks a port of a Service. `seen` contains the names of the ports before it in the list, and gets its name.
+/// `needs_name` is `true` if the Service has several ports, so that each must have a name.
+fn check_service_port<'a>(
+    port: &'a Value,
+    seen: &mut SmallSet<&'a str>,
     needs_name: bool,
     at: &ErrorPath,
     out: &mut FieldErrors,
@@ -128,7 +131,7 @@ fn check_service_port(
     if needs_name || !name.is_empty() {
         check_required_name(name, names::dns_label_errors, &at.field("name"), out);
     }
-    if !name.is_empty() && before.iter().any(|it| str_at(it, "name") == name) {
+    if !name.is_empty() && !seen.insert(name) {
         out.duplicate(&at.field("name"), name);
     }
     check_port(port["port"].as_i64().unwrap_or(0), &at.field("port"), out);
@@ -187,22 +190,25 @@ fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mu
         }
     }
     let families = list_at(spec, "ipFamilies");
+    let mut seen = SmallSet::default();
     for (index, family) in families.iter().enumerate() {
         let at = at.field("ipFamilies");
         check_choice(family, &["IPv4", "IPv6"], &at.index(index), out);
-        if families[..index].contains(family) {
+        if !seen.insert(family) {
             out.duplicate(&at.index(index), family);
         }
     }
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     check_choice(&spec["ipFamilyPolicy"], policies, &at.field("ipFamilyPolicy"), out);
     let before = out.len();
+    let old_ips: SmallSet<_> =
+        old.into_iter().flat_map(|old| list_at(&old["spec"], "clusterIPs")).collect();
     for (index, ip) in ips.iter().enumerate() {
         if index == 0 && ip == "None" {
             if 1 < ips.len() {
                 out.invalid(&ips_at, &spec["clusterIPs"], "'None' must be the first and only value");
             }
-        } else if !old.is_some_and(|old| list_at(&old["spec"], "clusterIPs").contains(ip)) {
+        } else if !old_ips.contains(ip) {
             address::check_ip(ip.as_str().unwrap_or_default(), &ips_at.index(index), out);
         }
     }
@@ -236,20 +242,20 @@ fn check_port_conflicts(kind: &str, ports: &[Value], at: &ErrorPath, out: &mut F
             out.forbidden(&at.index(index).field("nodePort"), "may not be used when `type` is 'ClusterIP'");
         }
     }
+    let mut seen = SmallSet::default();
     for (index, port) in ports.iter().enumerate().filter(|(_, it)| node_port(it) != 0) {
-        let is_same = |it: &Value| it["protocol"] == port["protocol"] && node_port(it) == node_port(port);
-        if ports[..index].iter().any(is_same) {
+        if !seen.insert((&port["protocol"], node_port(port))) {
             out.duplicate(&at.index(index).field("nodePort"), node_port(port));
         }
     }
+    let mut seen = SmallSet::default();
     for (index, port) in ports.iter().enumerate() {
-        let is_same = |it: &Value| it["protocol"] == port["protocol"] && it["port"] == port["port"];
-        if ports[..index].iter().any(is_same) {
+        if !seen.insert((&port["protocol"], &port["port"])) {
             let port_in_go = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
             );
-            out.duplicate(&at.index(index), InvalidValue::Formatted(port_in_go));
+            out.duplicate(&at.index(index), InvalidValue::Formatted(port_in_go.into()));
         }
     }
 }
@@ -405,12 +411,13 @@ pub(crate) fn validate_endpoint_slice(write: &WriteToValidate, out: &mut FieldEr
     if SLICE_PORTS_MAX < ports.len() {
         out.too_many(&ports_at, ports.len(), SLICE_PORTS_MAX);
     } else {
+        let mut seen = SmallSet::default();
         for (index, port) in ports.iter().enumerate() {
             let (at, name) = (ports_at.index(index), str_at(port, "name"));
             if !name.is_empty() {
                 out.invalid_for_each(&at.field("name"), name, names::dns_label_errors(name));
             }
-            if ports[..index].iter().any(|it| str_at(it, "name") == name) {
+            if !seen.insert(name) {
                 out.duplicate(&at.field("name"), name);
             }
             check_protocol(port, &at, out);

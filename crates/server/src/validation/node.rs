@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::scheduling::check_taints;
 use super::{WriteToValidate, format_as_go_struct};
+use crate::small_map::SmallSet;
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, resources};
@@ -40,9 +41,10 @@ pub(crate) fn validate_node(write: &WriteToValidate, out: &mut FieldErrors) {
 /// are set, and has no duplicate addresses.
 fn check_node_update(new: &Value, old: &Value, out: &mut FieldErrors) {
     let addresses = list_at(&new["status"], "addresses");
+    let mut seen = SmallSet::default();
     for (index, it) in addresses.iter().enumerate() {
         let at = ErrorPath::new("status.addresses");
-        if addresses[..index].contains(it) {
+        if !seen.insert(it) {
             out.duplicate(
                 &at.index(index),
                 format_as_go_struct(it, &[("Type", "type"), ("Address", "address")]),

@@ -15,6 +15,7 @@ use super::{
     check_not_negative, has_field,
 };
 use crate::subresource::Subresource;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{labels, metadata, names};
@@ -225,7 +226,7 @@ pub(crate) fn validate_disruption_budget(write: &WriteToValidate, out: &mut Fiel
         );
         out.invalid(
             &at,
-            InvalidValue::Formatted(spec_in_go),
+            InvalidValue::Formatted(spec_in_go.into()),
             "minAvailable and maxUnavailable cannot be both set",
         );
     }
@@ -240,9 +241,10 @@ pub(crate) fn validate_disruption_budget(write: &WriteToValidate, out: &mut Fiel
 
 /// Checks the conditions in the status of a PodDisruptionBudget.
 fn check_budget_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen = SmallSet::default();
     for (index, it) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), str_at(it, "type"));
-        if conditions[..index].iter().any(|it| str_at(it, "type") == kind) {
+        if !seen.insert(kind) {
             out.duplicate(&at.field("type"), kind);
         }
         labels::check_label_key(kind, &at.field("type"), out);

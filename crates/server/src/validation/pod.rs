@@ -10,6 +10,7 @@ use super::{
     security, volume,
 };
 use crate::subresource::Subresource;
+use crate::small_map::{SmallMap, SmallSet};
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, metadata, names, resources};
@@ -92,14 +93,14 @@ fn check_pod_object(pod: &Value, out: &mut FieldErrors) {
 /// A pod spec to validate, with the volumes that its containers may mount.
 pub(super) struct PodSpecToValidate<'a> {
     pub(super) json: &'a Value,
-    /// Those volumes of the pod that passed validation. Containers may mount only these.
-    volumes: Vec<&'a Value>,
+    /// Those volumes of the pod that passed validation, by name. Containers may mount only these.
+    volumes: SmallMap<&'a str, &'a Value>,
 }
 
 impl<'a> PodSpecToValidate<'a> {
     /// Returns the valid volume with this name, or `None` if the pod has no such volume.
     pub(super) fn find_volume(&self, name: &str) -> Option<&'a Value> {
-        self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
+        self.volumes.get(name).copied()
     }
 
     /// Returns `terminationGracePeriodSeconds` of the pod, or `None` if it is not set.
@@ -200,7 +201,7 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &ErrorPath, out: &mut FieldEr
 /// limits of a container.
 pub(super) fn check_overhead(overhead: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
-    let empty_spec = PodSpecToValidate { json: &Value::Null, volumes: Vec::new() };
+    let empty_spec = PodSpecToValidate { json: &Value::Null, volumes: SmallMap::default() };
     check_resources(&limits, resources::check_container_resource_name, &empty_spec, at, out);
 }
 
@@ -220,10 +221,11 @@ fn check_required_choice(
 
 /// Checks `spec.resourceClaims` of a pod.
 fn check_resource_claims(claims: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen = SmallSet::default();
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(claim, "name");
-        if !name.is_empty() && claims[..index].iter().any(|it| str_at(it, "name") == name) {
+        if !name.is_empty() && !seen.insert(name) {
             out.duplicate(&at.field("name"), name);
         } else {
             super::check_required_name(name, names::dns_label_errors, &at.field("name"), out);
@@ -379,10 +381,11 @@ fn check_dns_config(json: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 /// Checks the names of scheduling gates, which must be unique.
 fn check_scheduling_gates(gates: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen = SmallSet::default();
     for (index, gate) in gates.iter().enumerate() {
         let (at, name) = (at.index(index), str_at(gate, "name"));
         labels::check_label_key(name, &at, out);
-        if gates[..index].iter().any(|it| str_at(it, "name") == name) {
+        if !seen.insert(name) {
             out.duplicate(&at, name);
         }
     }
@@ -421,6 +424,8 @@ fn check_host_aliases(aliases: &[Value], at: &ErrorPath, out: &mut FieldErrors) 
 
 /// Checks that each `fileKeyRef` of an environment variable refers to an `emptyDir` volume.
 fn check_file_key_refs(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
+    let volumes: SmallMap<&str, &Value> =
+        list_at(spec.json, "volumes").iter().map(|it| (str_at(it, "name"), it)).collect();
     spec.for_each_container(at, |container, at| {
         for (index, env) in list_at(container, "env").iter().enumerate() {
             let reference = &env["valueFrom"]["fileKeyRef"];
@@ -431,7 +436,7 @@ fn check_file_key_refs(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut Field
             let at = at.index(index);
             let at = at.field("valueFrom.fileKeyRef.volumeName");
             let name = str_at(reference, "volumeName");
-            match list_at(spec.json, "volumes").iter().find(|it| str_at(it, "name") == name) {
+            match volumes.get(name).copied() {
                 None => out.not_found(&at, name),
                 Some(volume) if has_field(volume, "emptyDir") => {}
                 Some(_) => out.invalid(&at, name, "referenced volume must be of type emptyDir"),
@@ -447,6 +452,9 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
     const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let containers: SmallSet<_> =
+        lists.iter().flat_map(|it| list_at(spec, it)).map(|it| str_at(it, "name")).collect();
     if let Some(mirror) = annotations.get(ANNOTATION_CONFIG_MIRROR)
         && !is_set(&spec["nodeName"])
     {
@@ -473,8 +481,7 @@ fn check_pod_annotations(annotations: &Value, spec: &Value, at: &ErrorPath, out:
             }
         }
         if let Some(container) = key.strip_prefix(ANNOTATION_APP_ARMOR_PREFIX) {
-            let lists = ["initContainers", "containers", "ephemeralContainers"];
-            if !lists.iter().flat_map(|it| list_at(spec, it)).any(|it| str_at(it, "name") == container) {
+            if !containers.contains(container) {
                 out.invalid(&at.key(key), container, "container not found");
             }
             let is_known = matches!(profile.as_str(), "" | "runtime/default" | "unconfined");
@@ -492,7 +499,7 @@ fn check_profile_annotations(meta: &Value, json: &Value, at: &ErrorPath, out: &m
     if !annotations.is_object() {
         return;
     }
-    let spec = PodSpecToValidate { json, volumes: Vec::new() };
+    let spec = PodSpecToValidate { json, volumes: SmallMap::default() };
     let pod_context = &json["securityContext"];
     if let Some(annotation) = annotations[ANNOTATION_SECCOMP_POD].as_str() {
         check_profile_equals_annotation(

@@ -8,6 +8,7 @@ use super::pod::check_immutable_annotations;
 use super::scheduling::REQUIRED_AFFINITY;
 use super::{check_immutable, check_required, label_pairs, scheduling};
 use crate::subresource::Subresource;
+use crate::small_map::{SmallMap, SmallSet};
 use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
@@ -109,7 +110,7 @@ fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut 
         restore_field(&mut it, "tolerationSeconds", None);
         it
     };
-    let now: Vec<_> = list_at(new, "tolerations").iter().map(without_seconds).collect();
+    let now: SmallSet<_> = list_at(new, "tolerations").iter().map(without_seconds).collect();
     if list_at(old, "tolerations").iter().any(|it| !now.contains(&without_seconds(it))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         return out.forbidden(at, why);
@@ -119,10 +120,10 @@ fn check_tolerations_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut 
 
 /// Checks that scheduling gates are only removed.
 fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    let before = list_at(old, "schedulingGates");
+    let before: SmallSet<_> = list_at(old, "schedulingGates").iter().map(|it| str_at(it, "name")).collect();
     for (index, gate) in list_at(new, "schedulingGates").iter().enumerate() {
         let name = str_at(gate, "name");
-        if !before.iter().any(|it| str_at(it, "name") == name) {
+        if !before.contains(name) {
             let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             out.forbidden(&at.index(index).field("name"), &why);
         }
@@ -184,11 +185,17 @@ fn check_and_restore_gated_fields(rest: &mut Value, old: &Value, at: &ErrorPath,
     }
 }
 
+/// Returns the items of a list by the field `name`.
+fn items_by_name(items: &[Value]) -> SmallMap<&str, &Value> {
+    items.iter().map(|it| (str_at(it, "name"), it)).collect()
+}
+
 /// Checks that ephemeral containers are only added, not changed or removed.
 fn check_ephemeral_containers_update(new: &Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
+    let by_name = items_by_name(list_at(new, "ephemeralContainers"));
     for before in list_at(old, "ephemeralContainers") {
         let name = str_at(before, "name");
-        match list_at(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
+        match by_name.get(name).copied() {
             None => {
                 out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))
             }
@@ -252,16 +259,21 @@ fn check_terminated_containers(
     at: &ErrorPath,
     out: &mut FieldErrors,
 ) {
+    let statuses = items_by_name(list_at(new, name));
+    let containers = match name {
+        "initContainerStatuses" => "initContainers",
+        _ => "containers",
+    };
+    let containers = items_by_name(list_at(spec, containers));
     let can_restart = |container: &str, code: i64| match name {
         "ephemeralContainerStatuses" => false,
         "initContainerStatuses" => {
-            let it = list_at(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
+            let it = containers.get(container);
             let is_sidecar = it.is_some_and(|it| is_sidecar_policy(it["restartPolicy"].as_str()));
             is_sidecar || spec["restartPolicy"] != "Never"
         }
         _ => {
-            let it = list_at(spec, "containers").iter().find(|it| str_at(it, "name") == container);
-            let Some(it) = it else { return false };
+            let Some(it) = containers.get(container) else { return false };
             let has_rules = is_set(&it["restartPolicyRules"]);
             let policy = it["restartPolicy"].as_str().unwrap_or_else(|| str_at(spec, "restartPolicy"));
             has_rules || policy == "Always" || (policy == "OnFailure" && code != 0)
@@ -270,9 +282,7 @@ fn check_terminated_containers(
     for (index, before) in list_at(old, name).iter().enumerate() {
         let terminated = &before["state"]["terminated"];
         let container = str_at(before, "name");
-        let Some(now) = list_at(new, name).iter().find(|it| str_at(it, "name") == container) else {
-            continue;
-        };
+        let Some(now) = statuses.get(container) else { continue };
         let is_running_again = !terminated.is_null() && now["state"]["terminated"].is_null();
         if is_running_again && !can_restart(container, terminated["exitCode"].as_i64().unwrap_or(0)) {
             out.forbidden(&at.index(index).field("state"), "may not be transitioned to non-terminated state");
@@ -297,8 +307,9 @@ fn check_status_ips(
     {
         out.invalid(&at.index(0).field("ip"), *first, "must be equal to `hostIP`");
     }
+    let old_ips: SmallSet<_> = list_at(old, name).iter().map(|it| str_at(it, "ip")).collect();
     for (index, ip) in ips.iter().enumerate() {
-        if !list_at(old, name).iter().any(|it| str_at(it, "ip") == *ip) {
+        if !old_ips.contains(*ip) {
             address::check_ip(ip, &at.index(index), out);
         }
     }
@@ -306,7 +317,7 @@ fn check_status_ips(
     if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
         let ips_in_go: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
         let ips_in_go =
-            crate::validation::field_error::InvalidValue::Formatted(format!("[{}]", ips_in_go.join(",")));
+            crate::validation::field_error::InvalidValue::Formatted(format!("[{}]", ips_in_go.join(",")).into());
         out.invalid(at, ips_in_go, "may specify no more than one IP for each IP family");
     }
 }

@@ -1,18 +1,22 @@
 //! Validation of LimitRanges and ResourceQuotas.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::WriteToValidate;
+use crate::go_format;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
-use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
+use crate::validation::field_error::{ErrorPath, FIELD_ERRORS_MAX, FieldErrors, InvalidValue};
 use crate::validation::{metadata::IMMUTABLE_MESSAGE, names, resources};
 use muster_api::quantity::Quantity;
 
 /// Validates a LimitRange. Upstream: `ValidateLimitRange`.
 pub(crate) fn validate_limit_range(write: &WriteToValidate, out: &mut FieldErrors) {
     let limits = list_at(&write.new["spec"], "limits");
+    let mut seen = SmallSet::default();
     for (index, limit) in limits.iter().enumerate() {
         let at = ErrorPath::new("spec.limits");
         let at = at.index(index);
@@ -23,7 +27,7 @@ pub(crate) fn validate_limit_range(write: &WriteToValidate, out: &mut FieldError
         } else if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
             out.invalid(&at.field("type"), kind, "must be a standard limit type or fully qualified");
         }
-        if limits[..index].iter().any(|it| str_at(it, "type") == kind) {
+        if !seen.insert(kind) {
             out.duplicate(&at.field("type"), kind);
         }
         check_limit_range_item(kind, limit, &at, out);
@@ -130,8 +134,10 @@ pub(crate) fn validate_resource_quota(write: &WriteToValidate, out: &mut FieldEr
     let (spec, at) = (&quota["spec"], ErrorPath::new("spec"));
     check_quota_resources(&spec["hard"], &at.field("hard"), out);
     let scopes: Vec<_> = list_at(spec, "scopes").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let resources = standard_resources(spec);
     for scope in &scopes {
-        check_scope(scope, spec, &at.field("scopes"), &at.field("scopes"), &spec["scopes"], out);
+        let at = at.field("scopes");
+        check_scope(scope, &resources, &at, &at, &InvalidValue::Json(&spec["scopes"]), out);
     }
     check_conflicting_scopes(&scopes, spec, &at.field("scopes"), out);
     check_scope_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
@@ -157,14 +163,14 @@ fn check_quota_resources(hard: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 }
 
 /// Checks that a ResourceQuota may have this scope, and that the scope applies to the resources of the quota. `source`
-/// is the list of scopes or the scope selector that contains the scope. `name_at` is the path in errors about the name
-/// of the scope, and `at` is the path in all other errors.
+/// is the list of scopes that contains the scope, or the scope selector in Go. `resources` are the standard resources
+/// of the quota. `name_at` is the path in errors about the name of the scope, and `at` is the path in all other errors.
 fn check_scope(
     scope: &str,
-    spec: &Value,
+    resources: &[&str],
     name_at: &ErrorPath,
     at: &ErrorPath,
-    source: &Value,
+    source: &InvalidValue<'_>,
     out: &mut FieldErrors,
 ) {
     /// All scopes that a ResourceQuota may have.
@@ -182,30 +188,33 @@ fn check_scope(
         &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
     if !QUOTA_SCOPES.contains(&scope) {
         match source {
-            Value::Array(_) => out.invalid(name_at, source, "unsupported scope"),
+            InvalidValue::Json(_) => out.invalid(name_at, source.clone(), "unsupported scope"),
             _ => out.invalid(name_at, scope, "unsupported scope"),
         }
     }
-    for (name, _) in spec["hard"].as_object().into_iter().flatten() {
+    for name in resources {
         let is_supported = match scope {
-            "BestEffort" => name == "pods",
-            "VolumeAttributesClass" => name == "persistentvolumeclaims" || name == "requests.storage",
-            known if QUOTA_SCOPES.contains(&known) => POD_SCOPE_RESOURCES.contains(&name.as_str()),
+            "BestEffort" => *name == "pods",
+            "VolumeAttributesClass" => *name == "persistentvolumeclaims" || *name == "requests.storage",
+            known if QUOTA_SCOPES.contains(&known) => POD_SCOPE_RESOURCES.contains(name),
             _ => true,
         };
-        if resources::is_standard_quota_resource(name) && !is_supported {
-            out.invalid(at, format_scopes(source), "unsupported scope applied to resource");
+        if !is_supported {
+            out.invalid(at, source.clone(), "unsupported scope applied to resource");
         }
     }
 }
 
-/// Formats the scopes of a quota for an error message. A list of scopes is formatted as JSON, and a scope selector as
-/// Go prints upstream's internal struct.
-fn format_scopes(source: &Value) -> InvalidValue<'_> {
-    if source.is_array() {
-        return source.into();
-    }
-    let source: Vec<_> = list_at(source, "matchExpressions")
+/// Returns the names of the standard resources in `spec.hard` of a quota. There are few, except for sizes of huge pages,
+/// of which only the first are returned: no scope supports them, so they cause the same error for each scope.
+fn standard_resources(spec: &Value) -> Vec<&str> {
+    let names = spec["hard"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    names.filter(|it| resources::is_standard_quota_resource(it)).take(2 * FIELD_ERRORS_MAX).collect()
+}
+
+/// Formats a scope selector for an error message, as Go prints upstream's internal struct, and truncated.
+fn format_scope_selector(expressions: &[Value]) -> String {
+    let source: Vec<_> = expressions
         .iter()
         .map(|it| {
             format!(
@@ -214,7 +223,8 @@ fn format_scopes(source: &Value) -> InvalidValue<'_> {
             )
         })
         .collect();
-    InvalidValue::Formatted(format!("{{\"MatchExpressions\":[{}]}}", source.join(",")))
+    let text = format!("{{\"MatchExpressions\":[{}]}}", source.join(","));
+    go_format::truncate_quoted(&text)
 }
 
 /// Checks that no two scopes of a ResourceQuota exclude each other.
@@ -229,9 +239,11 @@ fn check_conflicting_scopes(scopes: &[&str], spec: &Value, at: &ErrorPath, out: 
 fn check_scope_selector(spec: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     let selector = &spec["scopeSelector"];
     let expressions = list_at(selector, "matchExpressions");
+    let (resources, selector_in_go) = (standard_resources(spec), format_scope_selector(expressions));
+    let source = InvalidValue::Formatted(Cow::Borrowed(&selector_in_go));
     for it in expressions {
         let (scope, operator) = (str_at(it, "scopeName"), str_at(it, "operator"));
-        check_scope(scope, spec, &at.field("scopeName"), at, selector, out);
+        check_scope(scope, &resources, &at.field("scopeName"), at, &source, out);
         let only_exists = matches!(
             scope,
             "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity"

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{WriteToValidate, check_choice, check_required, format_as_go_struct, has_field};
 use crate::subresource::Subresource;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
@@ -201,8 +202,9 @@ fn check_key_usages(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mut
     for (index, usage) in usages.iter().enumerate() {
         check_choice(usage, KEY_USAGES, &at.index(index), out);
     }
+    let mut seen = SmallSet::default();
     for (index, usage) in usages.iter().enumerate() {
-        if usages[..index].contains(usage) {
+        if !seen.insert(usage) {
             out.duplicate(&at.index(index), usage);
         }
     }
@@ -242,6 +244,7 @@ fn check_signer_name(name: &str, at: &ErrorPath, out: &mut FieldErrors) {
 /// Checks the conditions in the status of a CertificateSigningRequest: required fields, supported values, no
 /// duplicates, and not both `Approved` and `Denied`.
 fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen = SmallSet::default();
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
         let (at, kind) = (at.index(index), str_at(it, "type"));
@@ -253,16 +256,15 @@ fn check_signing_request_conditions(conditions: &[Value], at: &ErrorPath, out: &
         if is_set(&it["status"]) {
             check_choice(&it["status"], allowed, &at.field("status"), out);
         }
-        let before = &conditions[..index];
         let opposite = match kind {
             "Approved" => "Denied",
             "Denied" => "Approved",
             _ => "",
         };
-        if !opposite.is_empty() && before.iter().any(|it| str_at(it, "type") == opposite) {
+        if !opposite.is_empty() && seen.contains(opposite) {
             out.invalid(list_at, kind, "Approved and Denied conditions are mutually exclusive");
         }
-        if before.iter().any(|it| str_at(it, "type") == kind) {
+        if !seen.insert(kind) {
             out.duplicate(&at.field("type"), kind);
         }
     }

@@ -1,10 +1,9 @@
 //! Validation of RuntimeClasses. Upstream: `pkg/apis/node/validation`.
 
-use serde_json::Value;
-
 use super::pod::check_overhead;
 use super::scheduling::check_tolerations;
 use super::{WriteToValidate, check_immutable, check_required_name, format_as_go_struct, has_field};
+use crate::small_map::SmallSet;
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
@@ -20,9 +19,9 @@ pub(crate) fn validate_runtime_class(write: &WriteToValidate, out: &mut FieldErr
     labels::check_labels(&scheduling["nodeSelector"], &at.field("nodeSelector"), out);
     let (tolerations, at) = (list_at(scheduling, "tolerations"), at.field("tolerations"));
     check_tolerations(tolerations, &at, out);
-    let key = |it: &Value| ["key", "operator", "value", "effect"].map(|name| str_at(it, name).to_owned());
+    let mut seen = SmallSet::default();
     for (index, it) in tolerations.iter().enumerate() {
-        if tolerations[..index].iter().any(|other| key(other) == key(it)) {
+        if !seen.insert(["key", "operator", "value", "effect"].map(|name| str_at(it, name))) {
             let fields = &[
                 ("Key", "key"),
                 ("Operator", "operator"),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{check_choice, check_positive};
+use crate::small_map::{SmallMap, SmallSet};
 use crate::unstructured::{list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};
@@ -50,6 +51,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &ErrorPath, out: &mut
 
 /// Checks the taints of a node. No two taints may have the same key and effect.
 pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
+    let mut seen = SmallSet::default();
     for (index, it) in taints.iter().enumerate() {
         let at = at.index(index);
         let (key, value, effect) = (str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"));
@@ -63,8 +65,7 @@ pub(super) fn check_taints(taints: &[Value], at: &ErrorPath, out: &mut FieldErro
         } else {
             check_choice(&it["effect"], TAINT_EFFECTS, &at.field("effect"), out);
         }
-        let is_same = |other: &Value| str_at(other, "key") == key && str_at(other, "effect") == effect;
-        if taints[..index].iter().any(is_same) {
+        if !seen.insert((key, effect)) {
             let why = "taints must be unique by key and effect pair";
             out.duplicate_because(
                 &at,
@@ -211,17 +212,19 @@ fn check_match_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
         }
     }
     // The selector already has one merged expression for each key, so a second one is from the user.
-    let mut seen: Vec<&str> =
+    let mut seen: SmallSet<&str> =
         selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
+    let last_matched: SmallMap<_, _> =
+        matched.iter().enumerate().rev().filter_map(|(index, it)| Some((it.as_str()?, index))).collect();
     for expression in list_at(selector, "matchExpressions") {
         let key = str_at(expression, "key");
-        if let Some(index) = matched.iter().rposition(|it| it == key)
-            && seen.contains(&key)
+        if !seen.insert(key)
+            && let Some(index) = last_matched.get(key)
         {
-            out.invalid(&at.index(index), key, "exists in both matchLabelKeys and labelSelector");
+            out.invalid(&at.index(*index), key, "exists in both matchLabelKeys and labelSelector");
         }
-        seen.push(key);
     }
+    let mismatched: SmallSet<_> = mismatched.iter().collect();
     for (index, key) in matched.iter().enumerate().filter(|(_, key)| mismatched.contains(key)) {
         let key = key.as_str().unwrap_or_default();
         let why = "exists in both matchLabelKeys and mismatchLabelKeys";
@@ -229,12 +232,19 @@ fn check_match_label_keys(it: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     }
 }
 
+/// Returns the fields of a topology spread constraint that must be unique together.
+fn key_and_action(constraint: &Value) -> (&str, &str) {
+    (str_at(constraint, "topologyKey"), str_at(constraint, "whenUnsatisfiable"))
+}
+
 pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: &mut FieldErrors) {
     /// Supported values of `whenUnsatisfiable`.
     const UNSATISFIABLE_ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
+    let last: SmallMap<(&str, &str), usize> =
+        constraints.iter().enumerate().rev().map(|(index, it)| (key_and_action(it), index)).collect();
     for (index, it) in constraints.iter().enumerate() {
         let at = at.index(index);
-        let (key, action) = (str_at(it, "topologyKey"), str_at(it, "whenUnsatisfiable"));
+        let (key, action) = key_and_action(it);
         check_positive(it["maxSkew"].as_i64().unwrap_or(0), &at.field("maxSkew"), out);
         if key.is_empty() {
             out.required(&at.field("topologyKey"), "can not be empty");
@@ -242,10 +252,7 @@ pub(super) fn check_topology_spread(constraints: &[Value], at: &ErrorPath, out: 
         if !UNSATISFIABLE_ACTIONS.contains(&action) {
             out.unsupported(&at.field("whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS);
         }
-        let is_same = |other: &Value| {
-            str_at(other, "topologyKey") == key && str_at(other, "whenUnsatisfiable") == action
-        };
-        if constraints[index + 1..].iter().any(is_same) {
+        if last.get(&(key, action)) != Some(&index) {
             out.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}"));
         }
         if let Some(domains) = it["minDomains"].as_i64() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::file_path::check_relative_path;
 use super::pod::PodSpecToValidate;
 use super::{check_choice, has_field};
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::names;
@@ -231,7 +232,7 @@ fn check_seccomp(profile: &Value, at: &ErrorPath, out: &mut FieldErrors) {
             let profile_in_go = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
             out.invalid(
                 &path_at,
-                InvalidValue::Formatted(profile_in_go),
+                InvalidValue::Formatted(profile_in_go.into()),
                 "can only be set when seccomp type is Localhost",
             );
         }
@@ -352,6 +353,7 @@ fn check_sysctls(spec: &PodSpecToValidate, sysctls: &[Value], at: &ErrorPath, ou
         let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-' || it == b'_';
         it.bytes().all(inner) && ends(it.bytes().next()) && ends(it.bytes().next_back())
     };
+    let mut seen = SmallSet::default();
     for (index, sysctl) in sysctls.iter().enumerate() {
         let at = at.index(index);
         let (at, name) = (at.field("name"), str_at(sysctl, "name"));
@@ -363,7 +365,7 @@ fn check_sysctls(spec: &PodSpecToValidate, sysctls: &[Value], at: &ErrorPath, ou
                 name,
                 &format!("must have at most 253 characters and match regex {SYSCTL_NAME_REGEX}"),
             );
-        } else if sysctls[..index].iter().any(|it| str_at(it, "name") == name) {
+        } else if !seen.insert(name) {
             out.duplicate(&at, name);
         }
         let dotted = name.replace('/', ".");
@@ -405,5 +407,5 @@ fn format_security_context(context: &Value) -> InvalidValue<'static> {
             (go, it) => format!("\"{go}\":{it}"),
         })
         .collect();
-    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")))
+    InvalidValue::Formatted(format!("{{{}}}", go_fields.join(",")).into())
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::file_path::{check_local_path, check_no_parent_references, check_relative_path};
 use super::{check_required, downward_api, has_field};
+use crate::small_map::{SmallMap, SmallSet};
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, metadata, names, resources};
@@ -73,10 +74,10 @@ pub(super) fn check_volumes<'a>(
     pod: Option<&str>,
     at: &ErrorPath,
     out: &mut FieldErrors,
-) -> Vec<&'a Value> {
-    let mut valid: Vec<&Value> = Vec::with_capacity(volumes.len());
+) -> SmallMap<&'a str, &'a Value> {
+    let mut valid = SmallMap::default();
     let claim_name = |it: &Value| pod.map(|pod| format!("{pod}-{}", str_at(it, "name")));
-    let ephemeral_claims: Vec<_> =
+    let ephemeral_claims: SmallSet<String> =
         volumes.iter().filter(|it| has_field(it, "ephemeral")).filter_map(claim_name).collect();
     for (index, volume) in volumes.iter().enumerate() {
         let at = at.index(index);
@@ -93,14 +94,14 @@ pub(super) fn check_volumes<'a>(
             check_required(&volume["image"], &["reference"], &at.field("image"), out);
         }
         super::check_required_name(name, names::dns_label_errors, &at.field("name"), out);
-        if valid.iter().any(|it| str_at(it, "name") == name) {
+        if valid.contains(name) {
             out.duplicate(&at.field("name"), name);
         }
         if out.len() == before {
-            valid.push(volume);
+            valid.insert_new(name, volume);
         }
         let claim = str_at(volume, "persistentVolumeClaim.claimName");
-        if ephemeral_claims.iter().any(|it| it == claim) {
+        if ephemeral_claims.contains(claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
             out.invalid(&at.field("persistentVolumeClaim.claimName"), claim, why);
         }
@@ -362,7 +363,7 @@ fn check_storage_os(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
 
 fn check_projected(source: &Value, at: &ErrorPath, out: &mut FieldErrors) {
     check_file_mode(&source["defaultMode"], &at.field("defaultMode"), out);
-    let mut paths: Vec<&str> = Vec::new();
+    let mut paths = SmallSet::default();
     for (index, source) in list_at(source, "sources").iter().enumerate() {
         let sources_at = at.field("sources");
         let source_at = sources_at.index(index);
@@ -422,7 +423,7 @@ fn check_service_account_token(token: &Value, at: &ErrorPath, volume_at: &ErrorP
 /// Checks that a file path occurs only once in a projected volume. `seen` contains the paths of the files before it.
 /// Adds the path to `seen`. `source` is the value that the error shows.
 fn check_unique_path<'a>(
-    seen: &mut Vec<&'a str>,
+    seen: &mut SmallSet<&'a str>,
     path: &'a str,
     source: &str,
     at: &ErrorPath,
@@ -431,10 +432,8 @@ fn check_unique_path<'a>(
     if path.is_empty() {
         return;
     }
-    if seen.contains(&path) {
+    if !seen.insert(path) {
         out.invalid(at, source, "conflicting duplicate paths");
-    } else {
-        seen.push(path);
     }
 }
 

@@ -12,6 +12,8 @@ use super::field_error::ErrorPath;
 use super::names;
 use super::pod::for_each_container;
 use crate::subresource::Subresource;
+use crate::request::WARNINGS_MAX;
+use crate::small_map::SmallSet;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::well_known::{
@@ -19,6 +21,38 @@ use muster_api::well_known::{
     LABEL_BETA_ARCH, LABEL_BETA_INSTANCE_TYPE, LABEL_BETA_OS, LABEL_FAILURE_DOMAIN_BETA_REGION,
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
+
+/// Maximum total size of the warnings about an object, which the last warning may exceed. A response contains 4,096
+/// characters of them.
+const WARNINGS_BYTES_MAX: usize = 256 << 10;
+
+/// The first warnings about an object, up to `WARNINGS_MAX` and `WARNINGS_BYTES_MAX`.
+#[derive(Default)]
+struct Warnings {
+    texts: Vec<String>,
+    /// Total size of `texts`.
+    bytes: usize,
+}
+
+impl Warnings {
+    /// Whether further warnings are dropped.
+    fn is_full(&self) -> bool {
+        WARNINGS_MAX <= self.texts.len() || WARNINGS_BYTES_MAX <= self.bytes
+    }
+
+    /// Adds a warning.
+    fn push(&mut self, text: String) {
+        if !self.is_full() {
+            self.bytes += text.len();
+            self.texts.push(text);
+        }
+    }
+
+    /// Adds all warnings of `others`.
+    fn append(&mut self, others: Self) {
+        others.texts.into_iter().for_each(|it| self.push(it));
+    }
+}
 
 /// Returns no warnings. It is the warning function of kinds that cause none.
 pub(crate) fn no_warnings(_: &WriteToValidate) -> Vec<String> {
@@ -30,7 +64,7 @@ pub(crate) fn pod_warnings(write: &WriteToValidate) -> Vec<String> {
     if write.old.is_some() {
         return Vec::new();
     }
-    let mut out = Vec::new();
+    let mut out = Warnings::default();
     let errors = names::dns_label_errors(str_at(write.new, "metadata.name"));
     if !errors.is_empty() {
         out.push(format!(
@@ -45,12 +79,12 @@ pub(crate) fn pod_warnings(write: &WriteToValidate) -> Vec<String> {
         &ErrorPath::new("metadata.annotations"),
         &mut out,
     );
-    out
+    out.texts
 }
 
 /// Returns the warnings about a PodTemplate whose template is new or changed.
 pub(crate) fn pod_template_warnings(write: &WriteToValidate) -> Vec<String> {
-    let mut out = Vec::new();
+    let mut out = Warnings::default();
     if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
         let at = ErrorPath::new("template");
         add_template_warnings(
@@ -60,12 +94,12 @@ pub(crate) fn pod_template_warnings(write: &WriteToValidate) -> Vec<String> {
             &mut out,
         );
     }
-    out
+    out.texts
 }
 
 /// Returns the warnings about a DaemonSet whose template is new or changed.
 pub(crate) fn daemonset_warnings(write: &WriteToValidate) -> Vec<String> {
-    let mut out = Vec::new();
+    let mut out = Warnings::default();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
     if write.subresource == Subresource::Whole && write.old.is_none_or(is_new) {
         let at = ErrorPath::new("spec.template");
@@ -76,14 +110,14 @@ pub(crate) fn daemonset_warnings(write: &WriteToValidate) -> Vec<String> {
             &mut out,
         );
     }
-    out
+    out.texts
 }
 
 /// Returns the warnings about fields of a Service that are deprecated or ignored. Writes of a subresource cause no
 /// warnings.
 pub(crate) fn service_warnings(write: &WriteToValidate) -> Vec<String> {
     let spec = &write.new["spec"];
-    let mut out: Vec<String> = Vec::new();
+    let mut out = Vec::new();
     let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
     let is_external_name = spec["type"] == "ExternalName";
     let has_external = is_set(&spec["externalIPs"]);
@@ -154,7 +188,7 @@ fn add_template_warnings(
     template: &Value,
     at: &ErrorPath,
     annotations_at: &ErrorPath,
-    out: &mut Vec<String>,
+    out: &mut Warnings,
 ) {
     let spec = &template["spec"];
     // The spec of a pod itself has the path `spec`.
@@ -215,7 +249,7 @@ fn deprecated_node_label_warning(label: &str) -> Option<&'static str> {
 
 /// Adds warnings about deprecated node labels in the node selector and node affinity, and about invalid label values in
 /// preferred node affinity terms.
-fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
     for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
         if let Some(why) = deprecated_node_label_warning(label) {
             out.push(format!("{}: {why}", at.field("nodeSelector").key(label)));
@@ -257,7 +291,7 @@ fn add_node_label_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) 
 const NULL_SELECTOR_MESSAGE: &str = "a null labelSelector results in matching no pod";
 
 /// Adds warnings about topology spread constraints with deprecated node labels or without a label selector.
-fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
     for (index, it) in list_at(spec, "topologySpreadConstraints").iter().enumerate() {
         let at = at.field("topologySpreadConstraints");
         let at = at.index(index);
@@ -272,7 +306,7 @@ fn add_topology_spread_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<Stri
 }
 
 /// Adds warnings about pod affinity and pod anti-affinity terms without a label selector.
-fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Warnings) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pod, at) = (&affinity[kind], at.field(kind));
         for (index, it) in list_at(pod, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
@@ -295,7 +329,7 @@ fn add_pod_affinity_warnings(affinity: &Value, at: &ErrorPath, out: &mut Vec<Str
 }
 
 /// Adds warnings about annotations that no longer have an effect.
-fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Warnings) {
     /// Annotations that no longer have an effect, each with its warning.
     const NON_FUNCTIONAL_ANNOTATIONS: &[(&str, &str)] = &[
         (
@@ -323,7 +357,7 @@ fn add_seccomp_warnings(
     key: &str,
     object: &Value,
     at: &ErrorPath,
-    out: &mut Vec<String>,
+    out: &mut Warnings,
 ) {
     if !annotations[key].is_null() && object["securityContext"]["seccompProfile"].is_null() {
         out.push(format!(
@@ -340,7 +374,7 @@ fn add_app_armor_warnings(
     container: &Value,
     spec: &Value,
     at: &ErrorPath,
-    out: &mut Vec<String>,
+    out: &mut Warnings,
 ) {
     let key = format!("{ANNOTATION_APP_ARMOR_PREFIX}{}", str_at(container, "name"));
     let Some(annotation) = annotations[&key].as_str() else { return };
@@ -363,7 +397,7 @@ fn add_app_armor_warnings(
 }
 
 /// Adds warnings about deprecated volume types, overlapping file paths and empty projected sources.
-fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
     /// Deprecated volume sources: the field, its name in the warning, and the warning.
     const DEPRECATED_VOLUMES: &[(&str, &str, &str)] = &[
         ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -388,9 +422,9 @@ fn add_volume_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
 }
 
 /// Adds warnings about overlapping file paths in a volume, and about empty sources of a projected volume.
-fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
+fn add_path_overlap_warnings(volume: &Value, out: &mut Warnings) {
     let name = str_at(volume, "name");
-    let mut empty = Vec::new();
+    let mut empty = Warnings::default();
     let items = |source: &Value, source_name: &str| -> Vec<(String, String)> {
         let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), source_name.to_owned());
         list_at(source, "items").iter().map(path).collect()
@@ -400,14 +434,12 @@ fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
             "" => format!("{path:?}"),
             source => format!("{path:?} ({source})"),
         };
-        for (index, it) in paths.iter().enumerate().filter(|(_, it)| !it.0.is_empty()) {
-            let is_under = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
-            for other in paths[..index].iter().filter(|other| !other.0.is_empty()) {
-                if is_under(&other.0, &it.0) || is_under(&it.0, &other.0) {
-                    let (it, other) = (format_path(it), format_path(other));
-                    out.push(format!("volume {name:?} ({what}): overlapping paths: {it} with {other}"));
-                }
+        for (at, other_at) in overlapping_paths(&paths) {
+            if out.is_full() {
+                break;
             }
+            let (it, other) = (format_path(&paths[at]), format_path(&paths[other_at]));
+            out.push(format!("volume {name:?} ({what}): overlapping paths: {it} with {other}"));
         }
     };
     let (map, secret) = (&volume["configMap"], &volume["secret"]);
@@ -430,16 +462,44 @@ fn add_path_overlap_warnings(volume: &Value, out: &mut Vec<String>) {
         }
     }
     warn_overlaps("Projected", all);
-    out.extend(empty);
+    out.append(empty);
+}
+
+/// Returns the indices of the first pairs of paths that are equal or one of which contains the other, sorted, with the
+/// larger index first. Empty paths are ignored.
+fn overlapping_paths(paths: &[(String, String)]) -> Vec<(usize, usize)> {
+    let mut sorted: Vec<(String, usize)> = paths
+        .iter()
+        .enumerate()
+        .filter(|(_, (path, _))| !path.is_empty())
+        .map(|(at, (path, _))| (format!("{path}/"), at))
+        .collect();
+    if sorted.len() < 2 {
+        return Vec::new();
+    }
+    // A path is directly followed by the paths below it.
+    sorted.sort_unstable();
+    let mut pairs = Vec::new();
+    let mut parents: Vec<&(String, usize)> = Vec::new();
+    for it in &sorted {
+        while parents.pop_if(|parent| !it.0.starts_with(&parent.0)).is_some() {}
+        pairs.extend(parents.iter().map(|parent| (it.1.max(parent.1), it.1.min(parent.1))));
+        parents.push(it);
+        if WARNINGS_MAX <= pairs.len() {
+            break;
+        }
+    }
+    pairs.sort_unstable();
+    pairs
 }
 
 /// Adds warnings about duplicate host aliases and about duplicate or unnamed image pull secrets.
-fn add_alias_and_pull_secret_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_alias_and_pull_secret_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
     for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
-        let items = list_at(spec, name);
-        for (index, it) in items.iter().enumerate() {
+        let mut seen = SmallSet::default();
+        for (index, it) in list_at(spec, name).iter().enumerate() {
             let value = str_at(it, field);
-            if items[..index].iter().any(|other| str_at(other, field) == value) {
+            if !seen.insert(value) {
                 out.push(format!("{}: duplicate {what} {value:?}", at.field(name).index(index).field(field)));
             }
         }
@@ -453,7 +513,7 @@ fn add_alias_and_pull_secret_warnings(spec: &Value, at: &ErrorPath, out: &mut Ve
 }
 
 /// Adds warnings about quantities of memory or ephemeral storage that are not whole bytes.
-fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Warnings) {
     for name in ["memory", "ephemeral-storage"] {
         let amount = &amounts[name];
         if Quantity::from_json(amount).millis() % 1000 != 0 {
@@ -468,10 +528,11 @@ fn add_fractional_byte_warnings(amounts: &Value, at: &ErrorPath, out: &mut Vec<S
 
 /// Adds warnings about environment variables that are defined twice, unless the value of the later definition contains
 /// a reference to the earlier one and more text.
-fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>) {
+fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Warnings) {
+    let mut seen = SmallSet::default();
     for (index, it) in env.iter().enumerate() {
         let name = str_at(it, "name");
-        if !env[..index].iter().any(|other| str_at(other, "name") == name) {
+        if seen.insert(name) {
             continue;
         }
         // A definition that refers to the previous one is fine.
@@ -487,9 +548,11 @@ fn add_environment_warnings(env: &[Value], at: &ErrorPath, out: &mut Vec<String>
 
 /// Adds warnings about ports with the same number and protocol if they are duplicates or if their host ports overlap or
 /// are ambiguous, about duplicate port names, and about a `hostIP` without a `hostPort`.
-fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
+fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
+    /// Maximum number of earlier ports, with the same number and protocol, with which a port is compared.
+    const COMPARED_PORTS_MAX: usize = 100;
     let mut seen: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
-    let mut name_warnings: Vec<String> = Vec::new();
+    let mut name_warnings = Warnings::default();
     let mut names: HashMap<String, String> = HashMap::new();
     for_each_container(spec, at, |container, at| {
         for (index, port) in list_at(container, "ports").iter().enumerate() {
@@ -505,7 +568,7 @@ fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
             }
             let key = format!("{}/{}", port["containerPort"], str_at(port, "protocol"));
             let others = seen.entry(key).or_default();
-            for (other_at, other_ip, other_port) in others.iter() {
+            for (other_at, other_ip, other_port) in others.iter().take(COMPARED_PORTS_MAX) {
                 if host_ip == other_ip && host_port == *other_port {
                     out.push(format!("{at}: duplicate port definition with {other_at}"));
                 } else if host_port == 0 || *other_port == 0 {
@@ -528,5 +591,5 @@ fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Vec<String>) {
             }
         }
     });
-    out.extend(name_warnings);
+    out.append(name_warnings);
 }
