@@ -95,7 +95,7 @@ pub(crate) struct AgentArgs {
     /// CIDR range of the node's pod IPs, such as 10.244.1.0/24 [default: assigned by the server]
     #[arg(long, value_name = "RANGE")]
     pod_cidr: Option<String>,
-    /// CIDR ranges allowed in spec.externalIPs of Services, such as 192.0.2.0/24; other external IPs are not
+    /// IPv4 CIDR ranges allowed in spec.externalIPs of Services, such as 192.0.2.0/24; other external IPs are not
     /// programmed. The API server needs the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = parse_cidr)]
     allow_external_ips: Vec<Ipv4Cidr>,

@@ -54,7 +54,7 @@ pub(crate) struct ServingFlags {
     /// etcd need the same range
     #[arg(long, value_name = "RANGE", default_value = DEFAULT_CLUSTER_CIDR)]
     cluster_cidr: String,
-    /// CIDR ranges allowed in spec.externalIPs of Services; none by default. Agents need the same flag
+    /// IPv4 CIDR ranges allowed in spec.externalIPs of Services; none by default. Agents need the same flag
     #[arg(long, value_name = "RANGE,…", value_delimiter = ',')]
     allow_external_ips: Vec<String>,
     /// Maximum lifetime of certificates signed through the CertificateSigningRequest API, node certificates included

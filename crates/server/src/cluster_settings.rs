@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::SignedDuration;
-use muster_api::cidr::{IpCidr, Ipv4Cidr};
+use muster_api::cidr::Ipv4Cidr;
 use muster_api::time::format_duration;
 use muster_etcd::EtcdError;
 
@@ -29,7 +29,7 @@ pub struct ClusterSettings {
     /// Number of pod CIDRs at the start of the range that no node is assigned.
     reserved_pod_cidrs: u32,
     /// The ranges that `spec.externalIPs` of Services may use.
-    external_ip_ranges: Vec<IpCidr>,
+    external_ip_ranges: Vec<Ipv4Cidr>,
     policy: ClusterPolicy,
 }
 
@@ -287,7 +287,7 @@ mod tests {
             difference(&|it| it.pod_security.exempt_namespaces = names()),
             difference(&|it| it.pod_security.exempt_users = names()),
             difference(&|it| it.pod_security.exempt_runtime_classes = names()),
-            difference(&|it| it.allow_external_ips = vec!["2001:DB8::/32".to_owned()]),
+            difference(&|it| it.allow_external_ips = vec!["192.0.2.0/28".to_owned()]),
             difference(&|it| it.certificate_lifetime_max = day),
             difference(&|it| it.token_lifetime_max = Some(day)),
         ];
@@ -298,7 +298,7 @@ mod tests {
             without --pod-security-exempt-namespaces / with --pod-security-exempt-namespaces=a,b
             without --pod-security-exempt-users / with --pod-security-exempt-users=a,b
             without --pod-security-exempt-runtime-classes / with --pod-security-exempt-runtime-classes=a,b
-            without --allow-external-ips / with --allow-external-ips=2001:db8::/32
+            without --allow-external-ips / with --allow-external-ips=192.0.2.0/28
             with --cluster-signing-duration=365d / with --cluster-signing-duration=1d
             without --service-account-max-token-expiration / with --service-account-max-token-expiration=1d"]]
         .assert_eq(&differences.join("\n"));

@@ -20,7 +20,7 @@ use crate::unstructured::str_at;
 use crate::validation::FieldError;
 use value_reader::{ContentErrors, MemoryBudget};
 
-pub(crate) use value_reader::{DECODED_BYTES_MAX, estimated_bytes};
+pub(crate) use value_reader::{DECODED_BYTES_MAX, STRICT_ERRORS_MAX, estimated_bytes};
 
 /// Decodes the object in a request body. `kind` and `apiVersion` of the object may be absent. If they are present, they
 /// must be those of `expected`, except that DeleteOptions may have any `apiVersion`. `media_type` has no parameters. An

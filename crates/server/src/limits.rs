@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::connections::ConnectionTracker;
+use crate::flow_control::large_body::LargeBodyExecutor;
 use crate::flow_control::{FlowControl, UsageKind, UsageLease, UsageLimit, UsageTracker};
 use crate::request::{TrustLevel, User};
 
@@ -14,8 +15,8 @@ use crate::request::{TrustLevel, User};
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// Number of file descriptors that client connections may not use, because the store, logs, listeners and connections
-/// to agents need them.
-const FILE_DESCRIPTORS_RESERVED: usize = 200;
+/// to agents need them. Each stream to an agent has its own connection.
+const FILE_DESCRIPTORS_RESERVED: usize = 200 + AGENT_STREAMS_MAX;
 
 /// Default maximum number of watches. 5,000 nodes have about eight watches each. At 11 kB each, 50,000 watches use 550
 /// MB.
@@ -160,6 +161,8 @@ pub(crate) struct ServerLimits {
     pub(crate) connections: Arc<ConnectionTracker>,
     /// Seats and queues: which requests execute, and which wait.
     pub(crate) flow_control: Arc<FlowControl>,
+    /// Runs the handlers of requests with large bodies.
+    pub(crate) large_bodies: LargeBodyExecutor,
     /// Resource usage of each user: request bodies, responses, watches and agent streams.
     pub(crate) usage: Arc<UsageTracker>,
 }
@@ -213,6 +216,7 @@ impl ServerLimits {
             config,
             connections: Arc::new(ConnectionTracker::new(config.connections)),
             flow_control: Arc::new(FlowControl::new(config.reads, config.writes, config.queue_timeout)),
+            large_bodies: LargeBodyExecutor::default(),
             usage: Arc::new(UsageTracker::new([
                 bodies,
                 bytes,
@@ -250,8 +254,9 @@ pub(crate) fn http2_streams_max(peer: Option<&User>) -> u32 {
 
 /// Raises the limit on open files, and returns the number of connections that it allows, at most `requested`.
 ///
-/// Rule: the soft limit on open files is raised to the hard limit. 200 file descriptors are reserved for other uses
-/// than connections. With a low limit, at most half of the file descriptors are reserved.
+/// Rule: the soft limit on open files is raised to the hard limit. 2,200 file descriptors are reserved for other uses
+/// than client connections, 2,000 of them for streams to agents. With a low limit, at most half of the file descriptors
+/// are reserved.
 pub(crate) fn raise_open_file_limit(requested: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
@@ -287,8 +292,11 @@ mod tests {
 
     #[test]
     fn connections_leave_files_for_the_rest() {
-        let fit: Vec<_> = [64, 256, 1024, 1 << 20].map(connections_for_files).into();
-        assert_eq!(fit, [32, 128, 824, (1 << 20) - 200]);
+        let fit: Vec<_> = [64, 1024, 4400, 5000, 1 << 20].map(connections_for_files).into();
+        assert_eq!(fit, [32, 512, 2200, 2800, (1 << 20) - 2200]);
+        for files in [4400, 5000, 1 << 20] {
+            assert!(connections_for_files(files) + AGENT_STREAMS_MAX < files, "{files}");
+        }
     }
 
     #[test]

@@ -430,6 +430,10 @@ async fn json_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
             "/apis/apps/v1/namespaces/team/controllerrevisions",
             format!("{{\"metadata\":{{\"name\":\"bomb\"}},\"revision\":1,\"data\":{{\"a\":[{many}]}}}}"),
         ),
+        ("POST", "/api/v1/namespaces/team/configmaps", many_controllers()),
+        ("POST", "/api/v1/namespaces/team/configmaps", many_invalid_finalizers()),
+        ("POST", "/api/v1/namespaces/team/pods", many_equal_paths()),
+        ("POST", "/api/v1/namespaces/team/services", many_ports()),
     ];
     for _ in 0..4 {
         let mut connection = attacker.http2().await?;
@@ -443,6 +447,38 @@ async fn json_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+/// A ConfigMap with 5,000 owners that are all the controller. Each is an error that could quote all of them.
+fn many_controllers() -> String {
+    let owner = |index: usize| {
+        json!({"apiVersion": "v1", "kind": "Pod", "name": index.to_string(), "uid": "u", "controller": true})
+    };
+    let owners: Vec<Value> = (0..5_000).map(owner).collect();
+    json!({"metadata": {"name": "bomb", "ownerReferences": owners}}).to_string()
+}
+
+/// A ConfigMap with 500,000 finalizers that are all invalid.
+fn many_invalid_finalizers() -> String {
+    json!({"metadata": {"name": "bomb", "finalizers": vec!["!"; 500_000]}}).to_string()
+}
+
+/// A pod with a volume of 30,000 files with the same path. Each pair of them could be a warning.
+fn many_equal_paths() -> String {
+    let items = vec![json!({"key": "k", "path": "p"}); 30_000];
+    let volume = json!({"name": "v", "configMap": {"name": "m", "items": items}});
+    json!({
+        "metadata": {"name": "bomb"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]},
+    })
+    .to_string()
+}
+
+/// A Service with 40,000 different ports, each of which could be compared with each other one.
+fn many_ports() -> String {
+    let port = |index: usize| json!({"name": format!("p{index}"), "port": index, "protocol": "TCP"});
+    let ports: Vec<Value> = (1..40_000).map(port).collect();
+    json!({"metadata": {"name": "bomb"}, "spec": {"type": "ClusterIP", "ports": ports}}).to_string()
 }
 
 /// Bodies of many small messages, or with a large raw extension.
@@ -538,7 +574,16 @@ async fn patch_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
     let tests: Vec<_> = (0..40_000).map(|_| json!({"op": "test", "path": "/data/a", "value": "y"})).collect();
     let merge =
         format!("{{\"metadata\":{{\"managedFields\":[{}{{}}]}}}}", "{\"\":0},".repeat(LARGE / 7 - 100));
+    // Each finalizer could be compared with each other one, each removal moves all items after it.
+    let finalizers: Vec<_> = (0..220_000).map(|it| format!("a/{it}")).collect();
+    let finalizers = json!({"metadata": {"finalizers": finalizers}}).to_string();
+    let mut moves = vec![json!({"op": "add", "path": "/metadata/finalizers", "value": vec![0; 500_000]})];
+    let removal = json!({"op": "remove", "path": "/metadata/finalizers/0"});
+    let insertion = json!({"op": "add", "path": "/metadata/finalizers/0", "value": 0});
+    moves.extend((0..4_500).flat_map(|_| [removal.clone(), insertion.clone()]));
     for (media_type, body) in [
+        ("application/strategic-merge-patch+json", finalizers),
+        ("application/json-patch+json", serde_json::to_string(&moves)?),
         ("application/json-patch+json", serde_json::to_string(&doubled)?),
         ("application/json-patch+json", serde_json::to_string(&copies)?),
         ("application/json-patch+json", serde_json::to_string(&tests)?),

@@ -1,6 +1,8 @@
 //! Converts deprecated AppArmor annotations of new pods to `securityContext.appArmorProfile` fields, which the kubelet
 //! and Pod Security read. Upstream: `applyAppArmorVersionSkew`.
 
+use std::collections::BTreeMap;
+
 use muster_api::well_known::ANNOTATION_APP_ARMOR_PREFIX;
 use serde_json::{Value, json};
 
@@ -14,7 +16,7 @@ use crate::validation::is_valid_app_armor_profile;
 /// the field, or whose annotation equals the profile of the pod. Does nothing for Windows pods.
 pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
-    let profiles: Vec<(String, String)> = annotations
+    let profiles: BTreeMap<String, String> = annotations
         .iter()
         .filter_map(|(key, value)| {
             Some((key.strip_prefix(ANNOTATION_APP_ARMOR_PREFIX)?.to_owned(), value.as_str()?.to_owned()))
@@ -27,9 +29,7 @@ pub(super) fn mutate(context: &RequestContext, attributes: AdmissionAttributes<'
     for containers in ["initContainers", "containers", "ephemeralContainers"] {
         for container in pod["spec"].get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
             let name = str_at(container, "name").to_owned();
-            let Some((_, annotation)) = profiles.iter().find(|(container, _)| *container == name) else {
-                continue;
-            };
+            let Some(annotation) = profiles.get(&name) else { continue };
             if !container["securityContext"]["appArmorProfile"].is_null() {
                 continue;
             }

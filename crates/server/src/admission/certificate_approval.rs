@@ -10,6 +10,7 @@ use crate::auth::{AccessControl, authorize};
 use crate::error::ApiError;
 use crate::pki::CertificateRequest;
 use crate::request::{RequestAttributes, RequestTarget, ResourceAttributes, User, parse_node_name};
+use crate::small_map::SmallMap;
 use crate::unstructured::{self, is_set, list_at, str_at};
 use crate::validation::FieldError;
 
@@ -82,14 +83,17 @@ pub(crate) fn requests_masters_group(request: &CertificateRequest) -> bool {
 pub(crate) fn set_condition_times(now: Timestamp, new: &mut Value, old: &Value) {
     let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
     let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
+    let old_conditions: SmallMap<(&Value, &Value), &Value> = list_at(&old["status"], "conditions")
+        .iter()
+        .map(|it| ((&it["type"], &it["status"]), &it["lastTransitionTime"]))
+        .collect();
     for condition in conditions.iter_mut().filter(|it| it.is_object()) {
         if !is_set(&condition["lastUpdateTime"]) {
             condition["lastUpdateTime"] = json!(unstructured::format_time(now));
         }
         if !is_set(&condition["lastTransitionTime"]) {
-            let same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-            let old_condition = list_at(&old["status"], "conditions").iter().find(same);
-            let since = old_condition.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
+            let since = old_conditions.get(&(&condition["type"], &condition["status"]));
+            let since = since.map(|it| (*it).clone()).filter(is_set);
             condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(unstructured::format_time(now)));
         }
     }

@@ -1,38 +1,40 @@
 //! Restricts `spec.externalIPs` of Services to the ranges allowed by the operator. Upstream: the admission plugin
 //! `DenyServiceExternalIPs`, which is off by default, and which refuses all new external IPs.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::sync::{PoisonError, RwLock};
 
-use muster_api::cidr::IpCidr;
+use muster_api::cidr::Ipv4Cidr;
 use serde_json::Value;
 
 use super::AdmissionChain;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
+use crate::small_map::SmallSet;
 use crate::unstructured::list_at;
 
-/// The address ranges given with `--allow-external-ips`. If there are none, no external IPs can be added to a Service.
+/// The address ranges given with `--allow-external-ips`, IPv4 only like all addresses of Services. If there are none, no
+/// external IPs can be added to a Service.
 #[derive(Debug, Default)]
-pub(crate) struct AllowedExternalIps(RwLock<Vec<IpCidr>>);
+pub(crate) struct AllowedExternalIps(RwLock<Vec<Ipv4Cidr>>);
 
 impl AllowedExternalIps {
     /// Replaces the allowed ranges.
-    pub(crate) fn set_ranges(&self, ranges: Vec<IpCidr>) {
+    pub(crate) fn set_ranges(&self, ranges: Vec<Ipv4Cidr>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges;
     }
 
-    /// Whether the text is an IP address in one of the allowed ranges.
+    /// Whether the text is an IPv4 address in one of the allowed ranges.
     fn contains(&self, address: &str) -> bool {
-        let Ok(address) = address.parse::<IpAddr>() else { return false };
+        let Ok(address) = address.parse::<Ipv4Addr>() else { return false };
         self.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|it| it.contains(address))
     }
 }
 
 /// Parses the value of `--allow-external-ips`. Fails with a message that names the first invalid range.
-pub(crate) fn parse_external_ip_ranges(ranges: &[String]) -> Result<Vec<IpCidr>, String> {
+pub(crate) fn parse_external_ip_ranges(ranges: &[String]) -> Result<Vec<Ipv4Cidr>, String> {
     let ranges = ranges.iter().map(|it| {
-        IpCidr::parse(it).map_err(|_| format!("{it:?} is not an address range such as 192.0.2.0/24"))
+        Ipv4Cidr::parse(it).map_err(|_| format!("{it:?} is not an IPv4 CIDR range such as 192.0.2.0/24"))
     });
     ranges.collect()
 }
@@ -51,6 +53,7 @@ pub(super) fn validate(
         AdmissionOperation::Update { old } => list_at(&old["spec"], "externalIPs"),
         AdmissionOperation::Create | AdmissionOperation::Delete => &[],
     };
+    let before: SmallSet<&Value> = before.iter().collect();
     let added = list_at(&service["spec"], "externalIPs").iter().filter(|it| !before.contains(it));
     let refused: Vec<&str> =
         added.filter_map(Value::as_str).filter(|it| !admission.external_ips.contains(it)).collect();
@@ -67,20 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_contain_addresses_of_their_family() {
+    fn ranges_contain_ipv4_addresses() {
         let allowed = AllowedExternalIps::default();
         assert!(!allowed.contains("192.0.2.7"), "none is allowed by default");
-        let ranges = ["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()];
+        let ranges = ["192.0.2.0/28".to_owned(), "198.51.100.0/24".to_owned()];
         allowed.set_ranges(parse_external_ip_ranges(&ranges).unwrap());
-        let asked = ["192.0.2.7", "192.0.2.16", "2001:db8::1", "2001:db9::1", "::ffff:192.0.2.7", "x"];
+        let asked = ["192.0.2.7", "192.0.2.16", "198.51.100.1", "2001:db8::1", "::ffff:192.0.2.7", "x"];
         assert_eq!(asked.map(|it| allowed.contains(it)), [true, false, true, false, false, false]);
     }
 
     #[test]
     fn invalid_ranges_are_refused() {
-        let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.0/+24", "x/8", "::1/129"];
+        let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "192.0.2.0/+24", "x/8", "2001:db8::/32"];
         for range in wrong {
-            let message = format!("{range:?} is not an address range such as 192.0.2.0/24");
+            let message = format!("{range:?} is not an IPv4 CIDR range such as 192.0.2.0/24");
             assert_eq!(parse_external_ip_ranges(&[range.to_owned()]), Err(message));
         }
     }

@@ -11,6 +11,7 @@ use super::service_address::SERVICE_RANGE;
 use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::request::RequestContext;
+use crate::small_map::SmallSet;
 use crate::unstructured::{list_at, str_at};
 
 /// Checks the addresses that a node adds to its Node.
@@ -34,21 +35,21 @@ pub(super) fn validate(
         AdmissionOperation::Update { old } => list_at(&old["status"], "addresses"),
         AdmissionOperation::Create | AdmissionOperation::Delete => &[],
     };
-    let is_stored = |it: &Value| old.iter().any(|old| str_at(old, "address") == str_at(it, "address"));
+    let stored: SmallSet<&str> = old.iter().map(|it| str_at(it, "address")).collect();
     let all = list_at(&node["status"], "addresses")
         .iter()
         .filter_map(|it| parse_canonical_ipv4(str_at(it, "address")));
+    let ranges = &admission.pod_cidrs;
     let all: BTreeSet<Ipv4Addr> = all.collect();
-    for added in list_at(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
-        let Some(address) = parse_canonical_ipv4(str_at(added, "address")) else { continue };
+    let cluster_range_count = all.iter().filter(|it| ranges.is_in_cluster_range(**it)).count();
+    let addresses = list_at(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
+    for added in addresses.filter(|it| !stored.contains(it)) {
+        let Some(address) = parse_canonical_ipv4(added) else { continue };
         if SERVICE_RANGE.contains(address) {
             let why = format!("status.addresses: {address} is in the Service range {SERVICE_RANGE}");
             return Err(attributes.forbidden(node, &why));
         }
-        let ranges = &admission.pod_cidrs;
-        if ranges.is_in_cluster_range(address)
-            && 1 < all.iter().filter(|it| ranges.is_in_cluster_range(**it)).count()
-        {
+        if ranges.is_in_cluster_range(address) && 1 < cluster_range_count {
             let why = "status.addresses: more than one address is in the cluster's pod range";
             return Err(attributes.forbidden(node, why));
         }

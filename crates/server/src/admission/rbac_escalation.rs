@@ -86,6 +86,10 @@ fn changes_only_gc_fields(new: &Value, old: &Value) -> bool {
     bare(new) == bare(old)
 }
 
+/// Maximum memory of the rules that are checked, split by verb and resource: about 100,000 combinations. A rule with
+/// four lists of a thousand items would have 10¹² combinations. Upstream has no limit.
+const SPLIT_BYTES_MAX: usize = 32 << 20;
+
 /// Checks that the user holds all permissions of `rules` in the namespace. Otherwise returns upstream's error message.
 fn check_permissions_held(
     access: &AccessControl,
@@ -93,6 +97,13 @@ fn check_permissions_held(
     namespace: &str,
     rules: &[PolicyRule],
 ) -> Result<(), String> {
+    let bytes = rules.iter().map(PolicyRule::split_bytes).fold(0, usize::saturating_add);
+    if SPLIT_BYTES_MAX < bytes {
+        return Err(format!(
+            "the rules have too many combinations of verbs and resources: each combination is checked, and together \
+             they would take {bytes} bytes of memory, at most {SPLIT_BYTES_MAX} are allowed"
+        ));
+    }
     let (own, dangling) = access.with_synced_rbac_index(|roles| roles.user_rules(user, namespace));
     let missing = missing_rules(&own, rules);
     if missing.is_empty() {

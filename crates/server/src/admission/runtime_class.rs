@@ -7,6 +7,7 @@ use super::AdmissionAttributes;
 use super::AdmissionChain;
 use crate::error::ApiError;
 use crate::kinds::Kind;
+use crate::small_map::SmallSet;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use muster_api::resources::quantities_from_json;
 
@@ -113,10 +114,17 @@ fn merge_node_selector<'a>(
     None
 }
 
-/// Merges two lists of tolerations. Drops duplicates, and tolerations that another toleration covers.
+/// Merges two lists of tolerations. Drops duplicates, and tolerations that another toleration covers. If there are more
+/// than `COMPARED_TOLERATIONS_MAX`, drops only duplicates, because each toleration is compared with each other one.
 /// Upstream: `MergeTolerations`.
 fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
+    /// Maximum number of tolerations that are compared with each other.
+    const COMPARED_TOLERATIONS_MAX: usize = 500;
     let all: Vec<&Value> = first.iter().chain(second).collect();
+    if COMPARED_TOLERATIONS_MAX < all.len() {
+        let mut seen = SmallSet::default();
+        return all.into_iter().filter(|it| seen.insert(*it)).cloned().collect();
+    }
     let mut merged: Vec<Value> = Vec::new();
     for (index, it) in all.iter().enumerate() {
         let is_covered = merged.iter().any(|other| is_superset(other, it))

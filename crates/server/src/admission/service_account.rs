@@ -10,6 +10,7 @@ use super::AdmissionChain;
 use crate::auth::node_authorizer;
 use crate::error::ApiError;
 use crate::kinds::{Kind, generate_name_suffix};
+use crate::small_map::SmallSet;
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 
 /// Name of the service account that a pod gets if it names none.
@@ -168,9 +169,12 @@ fn check_mountable_secrets(
         return Ok(());
     }
     let account_name = str_at(account, "metadata.name");
-    let names = |field: &str, secret: &str| list_at(account, field).iter().any(|it| it["name"] == secret);
+    let names = |field| -> SmallSet<&str> {
+        list_at(account, field).iter().filter_map(|it| it["name"].as_str()).collect()
+    };
+    let (secrets, pull_secrets) = (names("secrets"), names("imagePullSecrets"));
     for (source, secret) in referenced_secrets(&pod["spec"]) {
-        if !names("secrets", secret) {
+        if !secrets.contains(secret) {
             let why = format!(
                 "{source} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
             );
@@ -179,7 +183,7 @@ fn check_mountable_secrets(
     }
     for (at, secret) in list_at(&pod["spec"], "imagePullSecrets").iter().enumerate() {
         let secret = str_at(secret, "name");
-        if !names("imagePullSecrets", secret) {
+        if !pull_secrets.contains(secret) {
             let why = format!(
                 "imagePullSecrets[{at}].name=\"{secret}\" is not allowed because service account {account_name} does not reference that imagePullSecret"
             );

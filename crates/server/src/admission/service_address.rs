@@ -13,6 +13,7 @@ use super::{AdmissionAttributes, AdmissionOperation};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 use crate::request::RequestContext;
+use crate::small_map::{SmallMap, SmallSet};
 use crate::storage::{ObjectChange, ObjectChangeReader, PendingAllocations};
 use crate::unstructured::{self, is_set, list_at, map_at_mut, str_at};
 use crate::validation::FieldError;
@@ -290,9 +291,14 @@ impl RequestAllocator<'_> {
         let mut ports = list_at(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();
         let mut used: HashSet<i64> = ports.iter().filter_map(|it| it["nodePort"].as_i64()).collect();
+        let old_node_ports: SmallMap<(&Value, &Value), i64> = old_ports
+            .iter()
+            .map(|it| ((&it["port"], &it["protocol"]), it["nodePort"].as_i64().unwrap_or(0)))
+            .collect();
+        let all_old_node_ports: SmallSet<i64> =
+            old_ports.iter().filter_map(|it| it["nodePort"].as_i64()).collect();
         for (at, port) in ports.iter_mut().enumerate() {
-            let same = |it: &&Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
-            let before = old_ports.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
+            let before = old_node_ports.get(&(&port["port"], &port["protocol"])).copied().unwrap_or(0);
             match (port["nodePort"].as_i64().unwrap_or(0), before) {
                 (0, _) if !needs_node_ports => {}
                 (0, 0) => {
@@ -303,8 +309,7 @@ impl RequestAllocator<'_> {
                 (0, before) => port["nodePort"] = json!(before),
                 // Ports with different protocols may share a node port.
                 (requested, _)
-                    if old_ports.iter().any(|it| it["nodePort"] == requested)
-                        || !chosen.insert(requested) => {}
+                    if all_old_node_ports.contains(&requested) || !chosen.insert(requested) => {}
                 (requested, _) => self.allocate_requested_node_port(service, at, requested)?,
             }
         }

@@ -1,12 +1,15 @@
 //! RBAC policy rules, and the requests that they allow.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde_json::{Value, json};
 
 use crate::request::{AccessTarget, RequestAttributes};
 use crate::unstructured::list_at;
 
 /// A policy rule of a Role or ClusterRole. Upstream: `rbacv1.PolicyRule`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PolicyRule {
     pub(crate) api_groups: Vec<String>,
     pub(crate) resources: Vec<String>,
@@ -97,38 +100,49 @@ impl PolicyRule {
 
     /// Splits the rule into rules with one verb on one resource or path each, and with at most one resource name.
     /// Upstream: `BreakdownRule`.
-    pub(crate) fn split_by_verb_and_resource(&self) -> Vec<Self> {
-        let one = |it: &String| vec![it.clone()];
-        let mut parts = Vec::new();
-        for group in &self.api_groups {
-            for resource in &self.resources {
-                for verb in &self.verbs {
-                    let whole = Self {
-                        api_groups: one(group),
-                        resources: one(resource),
-                        verbs: one(verb),
-                        ..Self::default()
-                    };
-                    if self.resource_names.is_empty() {
-                        parts.push(whole);
-                    } else {
-                        parts.extend(
-                            self.resource_names
-                                .iter()
-                                .map(|it| Self { resource_names: one(it), ..whole.clone() }),
-                        );
-                    }
-                }
-            }
+    pub(crate) fn split_by_verb_and_resource(&self) -> impl Iterator<Item = Self> + '_ {
+        fn one(text: &str) -> Vec<String> {
+            vec![text.to_owned()]
         }
-        for url in &self.non_resource_urls {
-            parts.extend(self.verbs.iter().map(|it| Self {
-                non_resource_urls: one(url),
-                verbs: one(it),
+        let names: Vec<Option<&String>> = match &self.resource_names[..] {
+            [] => vec![None],
+            names => names.iter().map(Some).collect(),
+        };
+        let of_verb = move |group: &str, resource: &str, verb: &str| -> Vec<Self> {
+            let part = |name: &Option<&String>| Self {
+                api_groups: one(group),
+                resources: one(resource),
+                verbs: one(verb),
+                resource_names: name.iter().map(|it| (*it).clone()).collect(),
                 ..Self::default()
-            }));
-        }
-        parts
+            };
+            names.iter().map(part).collect()
+        };
+        let resources = self.api_groups.iter().flat_map(|group| self.resources.iter().map(move |it| (group, it)));
+        let resources = resources.flat_map(|(group, it)| self.verbs.iter().map(move |verb| (group, it, verb)));
+        let urls = self.non_resource_urls.iter().flat_map(|url| self.verbs.iter().map(move |verb| (url, verb)));
+        let urls = urls.map(|(url, verb)| Self {
+            non_resource_urls: one(url),
+            verbs: one(verb),
+            ..Self::default()
+        });
+        resources.flat_map(move |(group, it, verb)| of_verb(group, it, verb)).chain(urls)
+    }
+
+    /// Returns an upper bound of the memory that all parts of the rule would take, see
+    /// [`PolicyRule::split_by_verb_and_resource`].
+    pub(crate) fn split_bytes(&self) -> usize {
+        /// Memory of a part without the text of its strings.
+        const PART_BYTES: usize = 200;
+        let longest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or_default();
+        let count = |texts: &[String]| texts.len().max(1);
+        let resources = [&self.api_groups, &self.resources, &self.verbs, &self.resource_names];
+        let urls = [&self.non_resource_urls, &self.verbs];
+        let bytes = |lists: &[&Vec<String>]| {
+            let part: usize = lists.iter().map(|it| longest(it)).sum();
+            lists.iter().map(|it| count(it)).fold(part + PART_BYTES, usize::saturating_mul)
+        };
+        bytes(&resources).saturating_add(bytes(&urls))
     }
 
     /// Formats the rule as in error messages: `{APIGroups:["apps"], Resources:["daemonsets"], Verbs:["get"]}`.
@@ -150,16 +164,21 @@ impl PolicyRule {
 /// into one rule.
 pub(crate) fn missing_rules(held: &[PolicyRule], requested: &[PolicyRule]) -> Vec<PolicyRule> {
     let mut missing: Vec<PolicyRule> = Vec::new();
+    // The index in `missing` of each resource, which is a rule without verbs.
+    let mut indices: HashMap<PolicyRule, usize> = HashMap::new();
     let parts = requested.iter().flat_map(PolicyRule::split_by_verb_and_resource);
     for part in parts.filter(|part| !held.iter().any(|it| it.covers(part))) {
-        let is_same_resource = |it: &&mut PolicyRule| {
-            part.non_resource_urls.is_empty()
-                && (&it.api_groups, &it.resources, &it.non_resource_urls, &it.resource_names)
-                    == (&part.api_groups, &part.resources, &part.non_resource_urls, &part.resource_names)
-        };
-        match missing.iter_mut().find(is_same_resource) {
-            Some(it) => it.verbs.extend(part.verbs),
-            None => missing.push(part),
+        if !part.non_resource_urls.is_empty() {
+            missing.push(part);
+            continue;
+        }
+        let resource = PolicyRule { verbs: Vec::new(), ..part.clone() };
+        match indices.entry(resource) {
+            Entry::Occupied(it) => missing[*it.get()].verbs.extend(part.verbs),
+            Entry::Vacant(it) => {
+                it.insert(missing.len());
+                missing.push(part);
+            }
         }
     }
     missing
@@ -227,5 +246,22 @@ mod tests {
             {APIGroups:[""], Resources:["secrets"], ResourceNames:["b"], Verbs:["get"]}
             {APIGroups:[""], Resources:["secrets"], Verbs:["get"]}"#]]
         .assert_eq(&said.join("\n"));
+    }
+
+    #[test]
+    fn the_parts_of_a_rule_are_made_one_by_one() {
+        let texts: Vec<String> = (0..1_000).map(|it| it.to_string()).collect();
+        let rule = PolicyRule {
+            api_groups: texts.clone(),
+            resources: texts.clone(),
+            resource_names: texts.clone(),
+            verbs: texts,
+            ..PolicyRule::default()
+        };
+        assert_eq!(rule.split_by_verb_and_resource().take(2_000).count(), 2_000);
+        assert!(1_000_usize.pow(4) < rule.split_bytes());
+        let small = rules(r#"[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}]"#);
+        assert_eq!(small[0].split_by_verb_and_resource().count(), 2);
+        assert!(small[0].split_bytes() < 2_000);
     }
 }

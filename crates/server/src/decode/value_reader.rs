@@ -12,7 +12,7 @@ use super::scalar;
 use crate::types::{Field, Presence, Shape, Type};
 
 /// Maximum number of strict decoding errors that are reported, as in upstream.
-const STRICT_ERRORS_MAX: usize = 100;
+pub(crate) const STRICT_ERRORS_MAX: usize = 100;
 
 /// Maximum memory in bytes that the values of one body may take, estimated with `OBJECT_BYTES`, `ENTRY_BYTES` and
 /// `ITEM_BYTES`. Without this limit, a body of 3 MiB of `{"":0}` would take 300 MiB. The limit is high enough for an

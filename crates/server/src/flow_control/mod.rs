@@ -7,6 +7,8 @@
 //! other resources that a user holds: request bodies, unsent responses, watches and agent streams. `request_body` reads
 //! the request body, and `response` sends the response.
 
+/// Runs the handlers of requests with large bodies on threads of their own.
+pub(crate) mod large_body;
 /// Chooses the waiting request that gets the next free seat.
 mod queue;
 /// Reads request bodies within limits.

@@ -181,7 +181,11 @@ impl WatchStream {
                 WatchProgress::Ended => return None,
                 WatchProgress::SentUpTo(seen) => *seen,
                 WatchProgress::SendingInitialState { .. } => match self.next_initial_state_frames() {
-                    frames if frames.is_empty() => continue,
+                    // Nothing in this batch matches the selectors.
+                    frames if frames.is_empty() => {
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
                     frames => return Some(frames),
                 },
                 WatchProgress::NotStarted => {
@@ -209,7 +213,10 @@ impl WatchStream {
                             return Some(self.bookmark_frame(seen, false));
                         }
                         // The batch was full: there may be more events.
-                        0 if events.len() == BATCH_EVENTS_MAX => continue,
+                        0 if events.len() == BATCH_EVENTS_MAX => {
+                            tokio::task::yield_now().await;
+                            continue;
+                        }
                         0 => {}
                         // A single frame needs no copy: all watches share its bytes.
                         1 => return frames.pop(),

@@ -12,6 +12,11 @@ pub(super) const OPERATIONS_MAX: usize = 10_000;
 /// maximum size of a request body. Upstream: `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
+/// Maximum number of list items that the operations of a patch may move to other indices, because they insert or remove
+/// an item before them: 10,000 operations on a list of 2,000 items, or 40 on a list of 500,000. They take 0.2 s. Upstream
+/// has no limit.
+const MOVED_ITEMS_MAX: usize = 20_000_000;
+
 /// Maximum nesting depth that the `move` and `copy` operations of a patch may create. Each operation can nest its value
 /// as deep as its path. Without a limit, the recursive functions that walk an object could overflow the stack. Real
 /// objects have less than a tenth of this depth.
@@ -23,7 +28,7 @@ pub(super) struct PatchDoesNotApply;
 
 /// Applies the operations to the object in order. After an error the object is only partly patched.
 pub(super) fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), PatchDoesNotApply> {
-    let mut usage = PatchUsage { copied_json_bytes: 0, copied_memory_bytes: 0, depth: 256 };
+    let mut usage = PatchUsage { copied_json_bytes: 0, copied_memory_bytes: 0, moved_items: 0, depth: 256 };
     operations.iter().try_for_each(|it| apply_operation(object, it, &mut usage))
 }
 
@@ -34,6 +39,8 @@ struct PatchUsage {
     /// Estimated memory of the copied values once parsed, limited by `DECODED_BYTES_MAX`. It can be a hundred times
     /// their size as JSON text.
     copied_memory_bytes: usize,
+    /// Number of list items that were moved to another index, limited by `MOVED_ITEMS_MAX`.
+    moved_items: usize,
     /// Upper bound of the nesting depth of the patched object. It must not exceed `NESTING_DEPTH_MAX`.
     depth: usize,
 }
@@ -43,6 +50,13 @@ impl PatchUsage {
     fn charge_depth(&mut self, path: &str) -> Result<(), PatchDoesNotApply> {
         self.depth += path.split('/').count();
         if self.depth <= NESTING_DEPTH_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
+    }
+
+    /// Adds the number of items that move when an item is inserted into or removed from a list of `len` items at the
+    /// index `at`. Fails if `MOVED_ITEMS_MAX` is exceeded.
+    fn charge_moved_items(&mut self, len: usize, at: usize) -> Result<(), PatchDoesNotApply> {
+        self.moved_items += len.saturating_sub(at);
+        if self.moved_items <= MOVED_ITEMS_MAX { Ok(()) } else { Err(PatchDoesNotApply) }
     }
 
     /// Adds the size of a copied value to the copied bytes. Fails if `COPIED_BYTES_MAX` or `DECODED_BYTES_MAX` is
@@ -68,11 +82,11 @@ fn apply_operation(
     match operation.get("op").and_then(Value::as_str) {
         Some("add") => {
             let (parent, key) = parent_of(object, path?)?;
-            add_value(parent, &key, value())
+            add_value(parent, &key, value(), usage)
         }
         Some("remove") => {
             let (parent, key) = parent_of(object, path?)?;
-            remove_value(parent, &key).map(drop)
+            remove_value(parent, &key, usage).map(drop)
         }
         Some("replace") => match path? {
             "" => match value() {
@@ -97,10 +111,10 @@ fn apply_operation(
         },
         Some("move") => {
             let (parent, key) = parent_of(object, text("from")?)?;
-            let moved = remove_value(parent, &key)?;
+            let moved = remove_value(parent, &key, usage)?;
             usage.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
-            add_value(parent, &key, moved)
+            add_value(parent, &key, moved, usage)
         }
         Some("copy") => {
             let (parent, key) = parent_of(object, text("from")?)?;
@@ -109,7 +123,7 @@ fn apply_operation(
             let copied = found.clone();
             usage.charge_depth(path?)?;
             let (parent, key) = parent_of(object, path?)?;
-            add_value(parent, &key, copied)
+            add_value(parent, &key, copied, usage)
         }
         Some("test") => {
             let is_equal = match path? {
@@ -185,7 +199,12 @@ fn get_value<'a>(parent: &'a Value, key: &str) -> Result<&'a Value, PatchDoesNot
 
 /// Sets the field `key` of an object, or inserts an item into a list at the index `key`. The key `-` appends to the
 /// list.
-fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoesNotApply> {
+fn add_value(
+    parent: &mut Value,
+    key: &str,
+    value: Value,
+    usage: &mut PatchUsage,
+) -> Result<(), PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => drop(entries.insert(key.to_owned(), value)),
         Value::Array(items) if key == "-" => items.push(value),
@@ -194,6 +213,7 @@ fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoe
             if items.len() < at {
                 return Err(PatchDoesNotApply);
             }
+            usage.charge_moved_items(items.len(), at)?;
             items.insert(at, value);
         }
         _ => return Err(PatchDoesNotApply),
@@ -202,18 +222,20 @@ fn add_value(parent: &mut Value, key: &str, value: Value) -> Result<(), PatchDoe
 }
 
 /// Removes and returns the field or item `key` of an object or list. Fails if it does not exist.
-fn remove_value(parent: &mut Value, key: &str) -> Result<Value, PatchDoesNotApply> {
+fn remove_value(parent: &mut Value, key: &str, usage: &mut PatchUsage) -> Result<Value, PatchDoesNotApply> {
     match parent {
         Value::Object(entries) => entries.remove(key).ok_or(PatchDoesNotApply),
         Value::Array(items) => {
             let at = parse_index(key, items.len())?;
+            usage.charge_moved_items(items.len(), at)?;
             if at < items.len() { Ok(items.remove(at)) } else { Err(PatchDoesNotApply) }
         }
         _ => Err(PatchDoesNotApply),
     }
 }
 
-/// Returns a strict decoding error for each operation field that JSON patch does not define.
+/// Returns a strict decoding error for each operation field that JSON patch does not define, up to
+/// `decode::STRICT_ERRORS_MAX`.
 pub(super) fn unknown_field_errors(operations: &[Value]) -> Vec<String> {
     let unknown = |(at, operation): (usize, &Map<String, Value>)| {
         operation
@@ -223,5 +245,6 @@ pub(super) fn unknown_field_errors(operations: &[Value]) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let operations = operations.iter().enumerate();
-    operations.filter_map(|(at, it)| Some((at, it.as_object()?))).flat_map(unknown).collect()
+    let errors = operations.filter_map(|(at, it)| Some((at, it.as_object()?))).flat_map(unknown);
+    errors.take(decode::STRICT_ERRORS_MAX).collect()
 }

@@ -623,3 +623,79 @@ fn without_directives(value: Value) -> Option<Value> {
         plain => Some(plain),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Merges the slice `live` in place, as upstream does. See [`live_order_after_merge`].
+    fn merge_slice(mut live: Vec<Value>, patch: &[Value]) -> Vec<Value> {
+        let mut len = live.len();
+        for name in patch.iter().filter(|it| it[PATCH_DIRECTIVE] == "delete").map(|it| &it["name"]) {
+            while let Some(at) = live[..len].iter().position(|it| it["name"] == *name) {
+                let last = live[len - 1].clone();
+                live[at..len].rotate_left(1);
+                len -= 1;
+                live[len] = last;
+            }
+        }
+        for item in patch.iter().filter(|it| it[PATCH_DIRECTIVE].is_null()) {
+            if len < live.len() && !live[..len].iter().any(|it| it["name"] == item["name"]) {
+                live[len] = item.clone();
+                len += 1;
+            }
+        }
+        live
+    }
+
+    /// Sorts the items with upstream's comparison and an insertion sort. See [`sort_by_live_order`].
+    fn insertion_sort(items: &mut [(Option<usize>, Value)]) {
+        let goes_before = |this: Option<usize>, before: Option<usize>| match (this, before) {
+            (Some(this), Some(before)) => this < before,
+            _ => true,
+        };
+        for end in 1..items.len() {
+            let mut at = end;
+            while 0 < at && goes_before(items[at].0, items[at - 1].0) {
+                items.swap(at, at - 1);
+                at -= 1;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_a_merged_list_is_upstreams(
+            live in proptest::collection::vec(0..12_u8, 0..20),
+            patch in proptest::collection::vec((0..16_u8, any::<bool>()), 0..20),
+        ) {
+            let live: Vec<Value> = live.iter().enumerate().map(|(at, it)| json!({"name": it, "at": at})).collect();
+            let patch: Vec<Value> = patch
+                .iter()
+                .enumerate()
+                .map(|(at, (name, is_deletion))| match is_deletion {
+                    true => json!({"name": name, PATCH_DIRECTIVE: "delete"}),
+                    false => json!({"name": name, "patch": at}),
+                })
+                .collect();
+            let live_refs: Vec<&Value> = live.iter().collect();
+            let found = live_order_after_merge(&live_refs, &patch, "name");
+            let expected = merge_slice(live.clone(), &patch);
+            prop_assert_eq!(found, expected.iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn items_are_sorted_as_by_upstreams_insertion_sort(
+            indices in proptest::collection::vec(proptest::option::of(0..8_usize), 0..20),
+        ) {
+            let items = indices.into_iter().enumerate().map(|(at, index)| (index, json!(at)));
+            let (mut expected, mut found): (Vec<_>, Vec<_>) = (items.clone().collect(), items.collect());
+            insertion_sort(&mut expected);
+            sort_by_live_order(&mut found);
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

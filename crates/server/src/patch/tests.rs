@@ -422,3 +422,61 @@ fn copies_of_small_values_are_bounded_by_the_memory_they_take() {
         PatchType::Json.apply(TypedKind::from(of).object_type, &object, body.as_bytes()).unwrap_err();
     assert_eq!(refused.status()["code"], 422);
 }
+
+/// With a loop over the list for each item, this would take an hour.
+#[test]
+fn long_lists_are_merged_in_linear_time() {
+    const COUNT: usize = 50_000;
+    let started = std::time::Instant::now();
+    let of_pod = TypedKind::from(POD).object_type;
+    let apply = |object: &Value, patch: &Value| {
+        PatchType::Strategic.apply(of_pod, object, patch.to_string().as_bytes()).unwrap().0
+    };
+    let names = |first: usize| -> Value { (first..first + COUNT).map(|it| format!("a/{it}")).collect() };
+    let object = json!({"metadata": {"finalizers": names(0)}});
+    let merged = apply(&object, &json!({"metadata": {"finalizers": names(COUNT / 2)}}));
+    assert_eq!(merged["metadata"]["finalizers"].as_array().unwrap().len(), COUNT + COUNT / 2);
+    let deletion = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": names(COUNT / 2)}});
+    assert_eq!(apply(&object, &deletion)["metadata"]["finalizers"].as_array().unwrap().len(), COUNT / 2);
+    let items = |first: usize, more: &Value| -> Value {
+        let item = |it| {
+            let mut item = json!({"name": format!("n{it}")});
+            item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            item
+        };
+        (first..first + COUNT).map(item).collect()
+    };
+    let object = json!({"spec": {"containers": items(0, &json!({"image": "i"}))}});
+    let count = |object: &Value| object["spec"]["containers"].as_array().unwrap().len();
+    let order = items(COUNT / 2, &json!({}));
+    let patch = items(COUNT / 2, &json!({"image": "j"}));
+    let merged = apply(&object, &json!({"spec": {"containers": patch, "$setElementOrder/containers": order}}));
+    assert_eq!(count(&merged), COUNT + COUNT / 2);
+    let deletions = items(COUNT / 2, &json!({"$patch": "delete"}));
+    let order = items(0, &json!({}));
+    let patch = json!({"spec": {"containers": deletions, "$setElementOrder/containers": order}});
+    assert_eq!(count(&apply(&object, &patch)), COUNT / 2);
+    let retained: Vec<String> = (0..COUNT).map(|it| it.to_string()).collect();
+    let fields: serde_json::Map<_, _> = retained.iter().map(|it| (it.clone(), json!(1))).collect();
+    let mut patch = json!({"data": fields});
+    patch["data"]["$retainKeys"] = json!(retained);
+    let _ = PatchType::Strategic.apply(of_pod, &json!({"data": {}}), patch.to_string().as_bytes());
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_json_patch_moves_a_bounded_number_of_items() {
+    let list = |count: usize| json!({"a": vec![1; count]}).to_string();
+    let moves = |count| {
+        let operations = [r#"{"op":"remove","path":"/a/0"}"#, r#"{"op":"add","path":"/a/0","value":1}"#];
+        format!("[{}]", operations.into_iter().cycle().take(count).collect::<Vec<_>>().join(","))
+    };
+    let apply = |count: usize, operations: usize| {
+        let object: Value = serde_json::from_str(&list(count)).unwrap();
+        let of_pod = TypedKind::from(POD).object_type;
+        PatchType::Json.apply(of_pod, &object, moves(operations).as_bytes()).map(drop).map_err(|it| it.code)
+    };
+    assert_eq!(apply(1_000, 10_000), Ok(()));
+    assert_eq!(apply(500_000, 40), Ok(()));
+    assert_eq!(apply(500_000, 41), Err(hyper::StatusCode::UNPROCESSABLE_ENTITY));
+}

@@ -45,6 +45,14 @@ pub(crate) struct ResourceAttributes {
 }
 
 impl RequestAttributes {
+    /// Returns the attributes of a request for a non-resource path.
+    pub(crate) fn for_path(method: &Method, path: &str) -> Self {
+        Self {
+            verb: method.as_str().to_lowercase().into(),
+            target: AccessTarget::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
+        }
+    }
+
     /// Parses the attributes of a request from its method, path and query. `query` returns the first value of a query
     /// parameter. A path without a resource below `/api/VERSION` or `/apis/GROUP/VERSION` is a non-resource path, and
     /// so is a path that is not valid UTF-8.
@@ -54,10 +62,7 @@ impl RequestAttributes {
     /// same path segments, so that the authorized object is the one that is accessed.
     /// Upstream: `NewRequestInfo`.
     pub(crate) fn from_request(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
-        let other = || Self {
-            verb: method.as_str().to_lowercase().into(),
-            target: AccessTarget::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
-        };
+        let other = || Self::for_path(method, path);
         let segments: Result<Vec<_>, _> =
             path_segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
         let Ok(segments) = segments else { return other() };

@@ -69,6 +69,16 @@ impl<'a> FieldSet<'a> {
         Some(&self.nodes[at])
     }
 
+    /// Returns the fields that are in at least one of the sets. Each round halves the number of sets, so that the time
+    /// is not quadratic.
+    pub(super) fn union_of(mut sets: Vec<Self>) -> Self {
+        while 1 < sets.len() {
+            let pairs = sets.chunks(2);
+            sets = pairs.map(|it| if let [one, other] = it { one.union(other) } else { it[0].clone() }).collect();
+        }
+        sets.pop().unwrap_or_default()
+    }
+
     /// Returns the fields that are in at least one of the two sets.
     pub(super) fn union(&self, other: &Self) -> Self {
         self.zip_with(other, |left, right| match (left, right) {

@@ -1,12 +1,14 @@
 //! `metadata.managedFields`: which manager owns which fields, and since when.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
 use muster_api::go_json;
 use serde_json::{Map, Value, json};
 
 use super::field_set::FieldSet;
 use super::typed_value::Comparison;
+use crate::small_map::SmallSet;
 
 /// Maximum number of entries with the operation `Update`. If there are more, the oldest entries are merged. Upstream:
 /// `DefaultMaxUpdateManagers`.
@@ -34,7 +36,7 @@ pub(super) struct ManagedFieldsEntry<'a> {
 /// The identifier of an entry of `managedFields`: its manager, operation and subresource. For updates, the API version
 /// is part of the operation: a manager that updates an object in two API versions has two entries. A manager that uses
 /// server-side apply has one entry for all versions. Upstream: the manager identifier.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ManagerIdentifier<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) operation: ManagedOperation<'a>,
@@ -43,7 +45,7 @@ pub(super) struct ManagerIdentifier<'a> {
 }
 
 /// The field `operation` of an entry of `managedFields`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ManagedOperation<'a> {
     /// Server-side apply.
     Apply,
@@ -140,8 +142,13 @@ impl<'a> ManagedFields<'a> {
             let manager =
                 ManagerIdentifier { name: text("manager"), operation, subresource: text("subresource") };
             let time = entry["time"].as_str().map(Cow::Borrowed);
-            all.remove(&manager);
             all.0.push(ManagedFieldsEntry { field_manager: manager, version, time, fields });
+        }
+        // Of the entries of one manager, the last one counts.
+        let mut seen = SmallSet::default();
+        let mut is_last: Vec<bool> = all.0.iter().rev().map(|it| seen.insert(&it.field_manager)).collect();
+        if is_last.contains(&false) {
+            all.0.retain(|_| is_last.pop().unwrap_or(true));
         }
         Some(all)
     }
@@ -173,7 +180,7 @@ impl<'a> ManagedFields<'a> {
 
     /// Returns the fields that at least one manager owns.
     pub(super) fn all_fields(&self) -> FieldSet<'a> {
-        self.0.iter().fold(FieldSet::default(), |all, it| all.union(&it.fields))
+        FieldSet::union_of(self.0.iter().map(|it| it.fields.clone()).collect())
     }
 
     /// Removes the changed fields from the entries of all managers except `manager`, or of all managers if `manager` is
@@ -222,38 +229,44 @@ impl<'a> ManagedFields<'a> {
             return;
         };
         updaters.sort();
+        let mut indices: HashMap<String, usize> =
+            self.0.iter().enumerate().map(|(at, it)| (it.field_manager.sort_key(), at)).collect();
         // The oldest entry of each version, which becomes the bucket for the others.
-        let mut oldest_entries: Vec<(Cow<'a, str>, String)> = Vec::new();
+        let mut oldest_entries: HashMap<Cow<'a, str>, usize> = HashMap::new();
+        // The fields that are merged into each bucket.
+        let mut merged: BTreeMap<usize, Vec<FieldSet<'a>>> = BTreeMap::new();
+        let mut is_removed = vec![false; self.0.len()];
         for (_, id) in updaters {
             if surplus == 0 {
                 break;
             }
-            let find = |all: &[ManagedFieldsEntry<'_>], id: &str| {
-                all.iter().position(|it| it.field_manager.sort_key() == id)
-            };
-            let at = find(&self.0, &id).expect("the entry was just listed");
-            let (fields, version, time) =
-                (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
-            let Some((_, first)) = oldest_entries.iter().find(|it| it.0 == version) else {
-                oldest_entries.push((version, id));
+            let Some(at) = indices.get(&id).copied() else { continue };
+            let version = self.0[at].version.clone();
+            let Some(first) = oldest_entries.get(&version) else {
+                oldest_entries.insert(version, at);
                 continue;
             };
             let bucket = ManagerIdentifier {
                 name: ANCIENT_CHANGES_MANAGER.into(),
-                operation: ManagedOperation::Update { version: version.clone() },
+                operation: ManagedOperation::Update { version },
                 subresource: "".into(),
             };
-            if self.get(&bucket).is_none() {
-                let first = find(&self.0, first).expect("the first entry is still there");
-                self.0[first].field_manager = bucket.clone();
-            }
-            let bucket = self.0.iter_mut().find(|it| it.field_manager == bucket).expect("the bucket exists");
-            bucket.fields = fields.union(&bucket.fields);
-            bucket.time = time;
-            let at = find(&self.0, &id).expect("the entry is still there");
-            self.0.remove(at);
+            let bucket_at = *indices.entry(bucket.sort_key()).or_insert(*first);
+            self.0[bucket_at].field_manager = bucket;
+            self.0[bucket_at].time = self.0[at].time.clone();
+            let mut fields = merged.remove(&at).unwrap_or_default();
+            fields.push(std::mem::take(&mut self.0[at].fields));
+            merged.entry(bucket_at).or_default().append(&mut fields);
+            indices.remove(&id);
+            is_removed[at] = true;
             surplus -= 1;
         }
+        for (bucket_at, mut fields) in merged {
+            fields.push(std::mem::take(&mut self.0[bucket_at].fields));
+            self.0[bucket_at].fields = FieldSet::union_of(fields);
+        }
+        let mut is_removed = is_removed.into_iter();
+        self.0.retain(|_| !is_removed.next().unwrap_or_default());
     }
 }
 

@@ -593,3 +593,53 @@ fn add_port_warnings(spec: &Value, at: &ErrorPath, out: &mut Warnings) {
     });
     out.append(name_warnings);
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with_source(paths: Vec<String>) -> Vec<(String, String)> {
+        paths.into_iter().map(|it| (it, String::new())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn overlapping_paths_are_those_of_a_comparison_of_all(
+            paths in proptest::collection::vec("([ab.-]{1,2}/){0,2}[ab.-]{0,2}", 0..20),
+        ) {
+            let is_under = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
+            let mut expected = Vec::new();
+            for (at, it) in paths.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+                for (other_at, other) in paths[..at].iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+                    if is_under(it, other) || is_under(other, it) {
+                        expected.push((at, other_at));
+                    }
+                }
+            }
+            prop_assert_eq!(overlapping_paths(&with_source(paths)), expected);
+        }
+    }
+
+    #[test]
+    fn the_warnings_about_one_object_are_bounded() {
+        let equal = vec![json!({"key": "k", "path": "p"}); 50_000];
+        let different: Vec<_> = (0..50_000).map(|it| json!({"key": "k", "path": format!("p{it}")})).collect();
+        let port = json!({"containerPort": 1, "protocol": "TCP"});
+        let container = json!({"name": "c", "ports": vec![port; 50_000], "env": vec![json!({"name": "E"}); 50_000]});
+        for items in [equal, different] {
+            let pod = json!({"metadata": {"name": "a"}, "spec": {
+                "volumes": [{"name": "v", "configMap": {"name": "m", "items": items}}], "containers": [container],
+            }});
+            let write = WriteToValidate { new: &pod, old: None, subresource: Subresource::Whole };
+            assert_eq!(pod_warnings(&write).len(), WARNINGS_MAX);
+        }
+        let long = vec![json!({"key": "k", "path": "p".repeat(100_000)}); 30];
+        let pod = json!({"metadata": {"name": "a"}, "spec": {
+            "volumes": [{"name": "v", "configMap": {"name": "m", "items": long}}]}});
+        let write = WriteToValidate { new: &pod, old: None, subresource: Subresource::Whole };
+        let bytes: usize = pod_warnings(&write).iter().map(String::len).sum();
+        assert!(bytes < 1 << 20, "{bytes}");
+    }
+}

@@ -30,6 +30,7 @@ use crate::error::ApiError;
 use crate::kinds::{AdmissionPlugin, Kind, PodSecuritySubject};
 use crate::metrics::{PodSecurityEvaluationLabels, PodSecurityExemptionLabels};
 use crate::request::RequestContext;
+use crate::small_map::SmallMap;
 use crate::subresource::Subresource;
 use crate::unstructured::{self, list_at, str_at};
 use crate::validation::{FieldError, names};
@@ -376,9 +377,10 @@ fn is_significant_update(pod: &Value, old: &Value) -> bool {
             || new.iter().zip(old).any(|(new, old)| str_at(new, "image") != str_at(old, "image"))
     });
     let (new, old) = lists("ephemeralContainers");
+    let old_by_name: SmallMap<&Value, &Value> = old.iter().map(|it| (&it["name"], it)).collect();
     changed
         || new.iter().any(|new| {
-            let before = old.iter().find(|it| it["name"] == new["name"]);
+            let before = old_by_name.get(&new["name"]);
             before.is_none_or(|before| str_at(before, "image") != str_at(new, "image"))
         })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
-use hyper::{HeaderMap, Method, Request, Version};
+use hyper::{HeaderMap, Method, Request, Uri, Version};
 use jiff::Timestamp;
 
 pub(in crate::http) use self::limits::RequiredState;
@@ -32,6 +32,19 @@ use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
 use crate::request::{AuditAnnotation, RequestAttributes, RequestContext, ResourceAttributes, User};
 use crate::subresource::Subresource;
 use crate::{headers, metrics};
+
+/// What the method and the URI of a request say.
+struct ParsedRequest {
+    /// `None` if the server does not serve the path.
+    route: Option<Route>,
+    query: RequestQuery,
+    attributes: RequestAttributes,
+    labels: metrics::RequestLabels,
+    /// Whether the request is a watch, or an agent answers it.
+    is_stream: bool,
+    /// The timeout of the request, or `None` if it has none. An error if the query parameter `timeout` is invalid.
+    timeout: Result<Option<Duration>, ApiError>,
+}
 
 /// The state of a request while it passes the filters: its attributes, and the results of the filters so far.
 struct RequestState<'a> {
@@ -81,12 +94,18 @@ impl Api {
         let user_agent = headers::header_text(request.headers(), USER_AGENT).to_owned();
         let accept = headers::header_text(request.headers(), ACCEPT).to_owned();
         let is_head = request.method() == Method::HEAD;
-        let route = Route::parse(&self.registry.storage.kinds, uri.path());
-        let query = RequestQuery::from_uri(&uri);
-        let attributes = RequestAttributes::from_request(request.method(), uri.path(), |name| {
-            query.first_value(name).map(str::to_owned)
-        });
-        let labels = metrics::RequestLabels::new(&attributes.verb, route.as_ref().and_then(Route::kind));
+        // A panic is answered, counted and audited like any other error, here and below.
+        let parsed = catch_panic(|| self.parse_request(request.method(), &uri));
+        let (attributes, labels, is_stream, parsed) = match parsed {
+            Ok(ParsedRequest { route, query, attributes, labels, is_stream, timeout }) => {
+                (attributes, labels, is_stream, timeout.map(|it| (it, route, query)))
+            }
+            Err(panicked) => {
+                let attributes = RequestAttributes::for_path(request.method(), uri.path());
+                let labels = metrics::RequestLabels::new(&attributes.verb, None);
+                (attributes, labels, false, Err(panicked))
+            }
+        };
 
         let mut state = RequestState {
             attributes,
@@ -99,20 +118,19 @@ impl Api {
             audit_annotations: Vec::new(),
             seat: None,
         };
-        let is_stream = state.labels.is_watch() || is_agent_request(route.as_ref());
-        let handled = match self.request_timeout(is_stream, &query) {
+        let handled = match parsed {
             Err(refusal) => Err(refusal),
-            Ok(deadline) => {
-                // A panic is answered, counted and audited like any other error.
+            Ok((timeout, route, query)) => {
                 let handling = AssertUnwindSafe(self.run_filters(peer, request, route, query, &mut state));
-                run_with_timeout(deadline, handling.catch_unwind())
+                run_with_timeout(timeout, handling.catch_unwind())
                     .await
                     .unwrap_or_else(|refusal| Ok(Err(refusal)))
                     .unwrap_or_else(|_| Err(ApiError::handler_panicked()))
             }
         };
-        let response =
-            reply::negotiate_response(handled.unwrap_or_else(|it| error_response(&it)), &accept, is_head);
+        let response = handled.unwrap_or_else(|it| error_response(&it));
+        let response = catch_panic(|| reply::negotiate_response(response, &accept, is_head))
+            .unwrap_or_else(|it| error_response(&it));
         // The seat is released here: unsent responses have limits of their own.
         state.seat = None;
         let held = match self.charge_response(response_size(&response), &state).await {
@@ -149,6 +167,19 @@ impl Api {
         let is_on_wire = client.as_ref().is_some_and(|it| it.connection.is_some());
         let read_timeout = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
         response.map(|body| response::SendingBody::new(body, charges, is_on_wire, read_timeout))
+    }
+
+    /// Parses what the filters need from the method and the URI of a request.
+    fn parse_request(&self, method: &Method, uri: &Uri) -> ParsedRequest {
+        let route = Route::parse(&self.registry.storage.kinds, uri.path());
+        let query = RequestQuery::from_uri(uri);
+        let attributes = RequestAttributes::from_request(method, uri.path(), |name| {
+            query.first_value(name).map(str::to_owned)
+        });
+        let labels = metrics::RequestLabels::new(&attributes.verb, route.as_ref().and_then(Route::kind));
+        let is_stream = labels.is_watch() || is_agent_request(route.as_ref());
+        let timeout = self.request_timeout(is_stream, &query);
+        ParsedRequest { route, query, attributes, labels, is_stream, timeout }
     }
 
     /// Returns the timeout of a request, or `None` if it has none. Fails if the query parameter `timeout` is invalid.
@@ -269,6 +300,9 @@ impl Api {
         };
         // On the heap, because the caller moves its future several times, and the futures of handlers are large.
         let handling = Box::pin(self.dispatch(route, &api_request));
+        // A request that an agent answers may take hours, and its body is not decoded.
+        let decoded_bytes = if is_of_agent { 0 } else { api_request.body.len() };
+        let handling = self.limits.large_bodies.run(handling, decoded_bytes, charged);
         let dispatched = match fence {
             None => handling.await,
             Some(fence) => fence.run_fenced(handling).await,
@@ -278,6 +312,11 @@ impl Api {
         state.audit_annotations = api_request.context.take_audit_annotations();
         Ok(response)
     }
+}
+
+/// Returns the result of `work`, or the error for a panic in it.
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, ApiError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| ApiError::handler_panicked())
 }
 
 /// Waits for `handling` and returns its output. Fails with a timeout error if it takes longer than `timeout`. Without a
