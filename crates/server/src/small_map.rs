@@ -95,7 +95,8 @@ mod tests {
     fn the_first_value_of_each_key_is_kept() {
         for count in [0, 1, INLINE_ENTRIES_MAX, INLINE_ENTRIES_MAX + 1, 1000] {
             let keys: Vec<_> = (0..count).map(|it| it.to_string()).collect();
-            let mut map: SmallMap<&str, usize> = keys.iter().enumerate().map(|(at, it)| (&**it, at)).collect();
+            let mut map: SmallMap<&str, usize> =
+                keys.iter().enumerate().map(|(at, it)| (&**it, at)).collect();
             for (at, key) in keys.iter().enumerate() {
                 assert!(!map.insert_new(key, usize::MAX));
                 assert_eq!(map.get(key.as_str()), Some(&at));

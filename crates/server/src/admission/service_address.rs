@@ -308,8 +308,7 @@ impl RequestAllocator<'_> {
                 }
                 (0, before) => port["nodePort"] = json!(before),
                 // Ports with different protocols may share a node port.
-                (requested, _)
-                    if all_old_node_ports.contains(&requested) || !chosen.insert(requested) => {}
+                (requested, _) if all_old_node_ports.contains(&requested) || !chosen.insert(requested) => {}
                 (requested, _) => self.allocate_requested_node_port(service, at, requested)?,
             }
         }

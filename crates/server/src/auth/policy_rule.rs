@@ -118,14 +118,14 @@ impl PolicyRule {
             };
             names.iter().map(part).collect()
         };
-        let resources = self.api_groups.iter().flat_map(|group| self.resources.iter().map(move |it| (group, it)));
-        let resources = resources.flat_map(|(group, it)| self.verbs.iter().map(move |verb| (group, it, verb)));
-        let urls = self.non_resource_urls.iter().flat_map(|url| self.verbs.iter().map(move |verb| (url, verb)));
-        let urls = urls.map(|(url, verb)| Self {
-            non_resource_urls: one(url),
-            verbs: one(verb),
-            ..Self::default()
-        });
+        let resources =
+            self.api_groups.iter().flat_map(|group| self.resources.iter().map(move |it| (group, it)));
+        let resources =
+            resources.flat_map(|(group, it)| self.verbs.iter().map(move |verb| (group, it, verb)));
+        let urls =
+            self.non_resource_urls.iter().flat_map(|url| self.verbs.iter().map(move |verb| (url, verb)));
+        let urls =
+            urls.map(|(url, verb)| Self { non_resource_urls: one(url), verbs: one(verb), ..Self::default() });
         resources.flat_map(move |(group, it, verb)| of_verb(group, it, verb)).chain(urls)
     }
 

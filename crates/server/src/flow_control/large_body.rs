@@ -33,8 +33,15 @@ impl Default for LargeBodyExecutor {
 impl LargeBodyExecutor {
     /// Waits for `handling`, the handler of a request of `user` with a body of `bytes` bytes. In a runtime with a
     /// single thread, runs the handler on it.
-    pub(crate) async fn run<F: Future>(&self, mut handling: Pin<Box<F>>, bytes: usize, user: &User) -> F::Output {
-        if bytes <= LARGE_BODY_BYTES || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+    pub(crate) async fn run<F: Future>(
+        &self,
+        mut handling: Pin<Box<F>>,
+        bytes: usize,
+        user: &User,
+    ) -> F::Output {
+        let has_threads =
+            || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if bytes <= LARGE_BODY_BYTES || !has_threads() {
             return handling.await;
         }
         let _permit = match user.trust_level() {
@@ -57,7 +64,7 @@ mod tests {
         let (progress, made) = std::sync::mpsc::channel();
         let executor = Arc::new(LargeBodyExecutor::default());
         let busy = tokio::spawn(async move {
-            let other = tokio::spawn(async move { drop(progress.send(())) });
+            let other = tokio::spawn(async move { progress.send(()).unwrap() });
             let work = Box::pin(async move { made.recv_timeout(Duration::from_secs(2)).is_ok() });
             let user = User::new("someone", ["system:authenticated"]);
             let is_made = executor.run(work, bytes, &user).await;

@@ -409,8 +409,7 @@ fn sort_by_element_order(
         live.iter().enumerate().map(|(at, it)| (identity(it, key), at)).collect();
     let order_at = |it: &Value| order.get(&identity(it, key)).copied();
     let live_at = |it: &Value| live.get(&identity(it, key)).copied();
-    let (mut named, others): (Vec<_>, Vec<_>) =
-        merged.into_iter().partition(|it| order_at(it).is_some());
+    let (mut named, others): (Vec<_>, Vec<_>) = merged.into_iter().partition(|it| order_at(it).is_some());
     named.sort_by_cached_key(order_at);
     let mut others: Vec<_> = others.into_iter().map(|it| (live_at(&it), it)).collect();
     sort_by_live_order(&mut others);
@@ -432,10 +431,10 @@ fn sort_by_element_order(
     Ok(all)
 }
 
-/// Sorts items by their index in the live list, as upstream does with `sort.SliceStable`, which is an insertion sort for
-/// short lists. Upstream's comparison says that an item without an index is before every other item and that every other
-/// item is before it. So such an item gets to the front of the items before it in the list, and a later item gets in
-/// front of it only if its index is less than theirs.
+/// Sorts items by their index in the live list, in the order of upstream's insertion sort. Upstream's comparison puts an
+/// item without an index before every other item, and every other item before it. So an item without an index gets in
+/// front of all items before it in the list, and a later item gets in front of it only if its index is less than all
+/// indices before it.
 fn sort_by_live_order(items: &mut Vec<(Option<usize>, Value)>) {
     let mut least = usize::MAX;
     let mut keyed: Vec<_> = std::mem::take(items)

@@ -157,7 +157,11 @@ mod tests {
         let owner = |uid: usize| json!({"kind": "Pod", "name": "p", "uid": uid.to_string()});
         let owners: Vec<Value> = (0..50_000).chain([0, 1]).map(owner).collect();
         let mut object = json!({"metadata": {"ownerReferences": owners}});
-        let context = RequestContext::new(User::new("a", []), "create", jiff::Timestamp::UNIX_EPOCH);
+        let context = RequestContext::new(
+            User::new("a", ["system:authenticated"]),
+            "create",
+            jiff::Timestamp::UNIX_EPOCH,
+        );
         dedup_owner_references(&context, &mut object);
         assert_eq!(object["metadata"]["ownerReferences"], (0..50_000).map(owner).collect::<Value>());
         assert!(context.take_warnings()[0].ends_with("observed: 0, 1"));

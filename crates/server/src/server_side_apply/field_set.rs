@@ -74,7 +74,9 @@ impl<'a> FieldSet<'a> {
     pub(super) fn union_of(mut sets: Vec<Self>) -> Self {
         while 1 < sets.len() {
             let pairs = sets.chunks(2);
-            sets = pairs.map(|it| if let [one, other] = it { one.union(other) } else { it[0].clone() }).collect();
+            sets = pairs
+                .map(|it| if let [one, other] = it { one.union(other) } else { it[0].clone() })
+                .collect();
         }
         sets.pop().unwrap_or_default()
     }

@@ -40,7 +40,8 @@ pub(super) fn check_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &m
 
 /// Checks the init containers of a pod, including sidecars.
 pub(super) fn check_init_containers(spec: &PodSpecToValidate, at: &ErrorPath, out: &mut FieldErrors) {
-    let mut seen: SmallSet<_> = list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
+    let mut seen: SmallSet<_> =
+        list_at(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list_at(spec.json, "initContainers").iter().enumerate() {
         let parent = at;
         let at = at.index(index);

@@ -78,7 +78,11 @@ fn check_update_strategy(strategy: &Value, at: &ErrorPath, out: &mut FieldErrors
                 }
             };
             let strategy_in_go = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
-            out.unsupported(at, InvalidValue::Formatted(strategy_in_go.into()), &["RollingUpdate", "OnDelete"]);
+            out.unsupported(
+                at,
+                InvalidValue::Formatted(strategy_in_go.into()),
+                &["RollingUpdate", "OnDelete"],
+            );
         }
     }
 }

@@ -201,8 +201,7 @@ fn check_cluster_ips(spec: &Value, old: Option<&Value>, at: &ErrorPath, out: &mu
     let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     check_choice(&spec["ipFamilyPolicy"], policies, &at.field("ipFamilyPolicy"), out);
     let before = out.len();
-    let old_ips: SmallSet<_> =
-        old.into_iter().flat_map(|old| list_at(&old["spec"], "clusterIPs")).collect();
+    let old_ips: SmallSet<_> = old.into_iter().flat_map(|old| list_at(&old["spec"], "clusterIPs")).collect();
     for (index, ip) in ips.iter().enumerate() {
         if index == 0 && ip == "None" {
             if 1 < ips.len() {

@@ -14,8 +14,8 @@ use super::{
     WriteToValidate, check_choice, check_immutable, check_int_or_percent, check_not_above_100_percent,
     check_not_negative, has_field,
 };
-use crate::subresource::Subresource;
 use crate::small_map::SmallSet;
+use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors, InvalidValue};
 use crate::validation::{labels, metadata, names};

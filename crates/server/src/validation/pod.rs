@@ -9,8 +9,8 @@ use super::{
     WriteToValidate, check_choice, check_optional_name, check_required, has_field, pod_update, scheduling,
     security, volume,
 };
-use crate::subresource::Subresource;
 use crate::small_map::{SmallMap, SmallSet};
+use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, metadata, names, resources};

@@ -7,8 +7,8 @@ use super::container::check_pod_image;
 use super::pod::check_immutable_annotations;
 use super::scheduling::REQUIRED_AFFINITY;
 use super::{check_immutable, check_required, label_pairs, scheduling};
-use crate::subresource::Subresource;
 use crate::small_map::{SmallMap, SmallSet};
+use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, map_at_mut, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{address, labels, names};
@@ -316,8 +316,9 @@ fn check_status_ips(
     let families = ips.iter().filter(|it| it.contains(':')).count();
     if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
         let ips_in_go: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
-        let ips_in_go =
-            crate::validation::field_error::InvalidValue::Formatted(format!("[{}]", ips_in_go.join(",")).into());
+        let ips_in_go = crate::validation::field_error::InvalidValue::Formatted(
+            format!("[{}]", ips_in_go.join(",")).into(),
+        );
         out.invalid(at, ips_in_go, "may specify no more than one IP for each IP family");
     }
 }

@@ -5,8 +5,8 @@ use muster_api::well_known::API_GROUP_RBAC;
 use serde_json::Value;
 
 use super::{WriteToValidate, check_choice, check_required, format_as_go_struct, has_field};
-use crate::subresource::Subresource;
 use crate::small_map::SmallSet;
+use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use crate::validation::field_error::{ErrorPath, FieldErrors};
 use crate::validation::{labels, names};

@@ -11,9 +11,9 @@ use super::WriteToValidate;
 use super::field_error::ErrorPath;
 use super::names;
 use super::pod::for_each_container;
-use crate::subresource::Subresource;
 use crate::request::WARNINGS_MAX;
 use crate::small_map::SmallSet;
+use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
 use muster_api::quantity::Quantity;
 use muster_api::well_known::{
@@ -184,12 +184,7 @@ pub(crate) fn endpoint_slice_warnings(write: &WriteToValidate) -> Vec<String> {
 
 /// Adds the warnings about a pod or a pod template. `at` is the path of the pod spec, and `annotations_at` is the path
 /// of the annotations.
-fn add_template_warnings(
-    template: &Value,
-    at: &ErrorPath,
-    annotations_at: &ErrorPath,
-    out: &mut Warnings,
-) {
+fn add_template_warnings(template: &Value, at: &ErrorPath, annotations_at: &ErrorPath, out: &mut Warnings) {
     let spec = &template["spec"];
     // The spec of a pod itself has the path `spec`.
     let is_template = at.to_string() != "spec";
@@ -352,13 +347,7 @@ fn add_annotation_warnings(annotations: &Value, at: &ErrorPath, out: &mut Warnin
 
 /// Adds a warning if the seccomp profile of a pod or container is set only by the annotation `key`. `object` is the pod
 /// spec or container to which the annotation applies.
-fn add_seccomp_warnings(
-    annotations: &Value,
-    key: &str,
-    object: &Value,
-    at: &ErrorPath,
-    out: &mut Warnings,
-) {
+fn add_seccomp_warnings(annotations: &Value, key: &str, object: &Value, at: &ErrorPath, out: &mut Warnings) {
     if !annotations[key].is_null() && object["securityContext"]["seccompProfile"].is_null() {
         out.push(format!(
             "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
@@ -627,7 +616,8 @@ mod tests {
         let equal = vec![json!({"key": "k", "path": "p"}); 50_000];
         let different: Vec<_> = (0..50_000).map(|it| json!({"key": "k", "path": format!("p{it}")})).collect();
         let port = json!({"containerPort": 1, "protocol": "TCP"});
-        let container = json!({"name": "c", "ports": vec![port; 50_000], "env": vec![json!({"name": "E"}); 50_000]});
+        let container =
+            json!({"name": "c", "ports": vec![port; 50_000], "env": vec![json!({"name": "E"}); 50_000]});
         for items in [equal, different] {
             let pod = json!({"metadata": {"name": "a"}, "spec": {
                 "volumes": [{"name": "v", "configMap": {"name": "m", "items": items}}], "containers": [container],
