@@ -181,9 +181,11 @@ impl WatchStream {
                 WatchProgress::Ended => return None,
                 WatchProgress::SentUpTo(seen) => *seen,
                 WatchProgress::SendingInitialState { .. } => match self.next_initial_state_frames() {
-                    // Nothing in this batch matches the selectors.
                     frames if frames.is_empty() => {
-                        tokio::task::yield_now().await;
+                        // No object of this batch matches the selectors, and there may be many more.
+                        if matches!(self.progress, WatchProgress::SendingInitialState { .. }) {
+                            tokio::task::yield_now().await;
+                        }
                         continue;
                     }
                     frames => return Some(frames),

@@ -427,6 +427,8 @@ fn copies_of_small_values_are_bounded_by_the_memory_they_take() {
 #[test]
 fn long_lists_are_merged_in_linear_time() {
     const COUNT: usize = 50_000;
+    // Objects take more of the memory that a decoded patch may take.
+    const OBJECT_COUNT: usize = 8_000;
     let started = std::time::Instant::now();
     let of_pod = TypedKind::from(POD).object_type;
     let apply = |object: &Value, patch: &Value| {
@@ -438,8 +440,6 @@ fn long_lists_are_merged_in_linear_time() {
     assert_eq!(merged["metadata"]["finalizers"].as_array().unwrap().len(), COUNT + COUNT / 2);
     let deletion = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": names(COUNT / 2)}});
     assert_eq!(apply(&object, &deletion)["metadata"]["finalizers"].as_array().unwrap().len(), COUNT / 2);
-    // Objects take more of the memory for a decoded patch.
-    const OBJECT_COUNT: usize = 8_000;
     let items = |first: usize, more: &Value| -> Value {
         let item = |it| {
             let mut item = json!({"name": format!("n{it}")});
