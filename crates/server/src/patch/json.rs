@@ -13,8 +13,8 @@ pub(super) const OPERATIONS_MAX: usize = 10_000;
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
 /// Maximum number of list items that the operations of a patch may move to other indices, because they insert or remove
-/// an item before them: 10,000 operations on a list of 2,000 items, or 40 on a list of 500,000. They take 0.2 s. Upstream
-/// has no limit.
+/// an item before them: 10,000 operations on a list of 2,000 items, or 40 on a list of 500,000. At 32 bytes each, 640
+/// MB are moved. Upstream has no limit.
 const MOVED_ITEMS_MAX: usize = 20_000_000;
 
 /// Maximum nesting depth that the `move` and `copy` operations of a patch may create. Each operation can nest its value

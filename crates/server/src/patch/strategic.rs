@@ -431,10 +431,10 @@ fn sort_by_element_order(
     Ok(all)
 }
 
-/// Sorts items by their index in the live list, in the order of upstream's insertion sort. Upstream's comparison puts an
-/// item without an index before every other item, and every other item before it. So an item without an index gets in
-/// front of all items before it in the list, and a later item gets in front of it only if its index is less than all
-/// indices before it.
+/// Sorts items by their index in the live list, in the order of upstream's insertion sort. Upstream's comparison puts
+/// an item without an index before every other item, and every other item before it. So an item without an index gets
+/// in front of all items before it in the list, and a later item gets in front of it only if its index is less than
+/// all indices before it.
 fn sort_by_live_order(items: &mut Vec<(Option<usize>, Value)>) {
     let mut least = usize::MAX;
     let mut keyed: Vec<_> = std::mem::take(items)

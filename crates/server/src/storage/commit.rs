@@ -184,7 +184,8 @@ impl ObjectStorage {
         let draft = serialize_draft(object);
         let bytes = stored_bytes_max(&draft);
         if OBJECT_BYTES_MAX < bytes {
-            // Both sizes count the longest resourceVersion, so that an update cannot grow by the digits of the stored one.
+            // Both sizes count the longest resourceVersion, so that an object cannot grow by the digits of the stored
+            // one.
             let stored = self.read_store().get(&target.key()).map_or(0, |it| {
                 it.value.len().saturating_sub(it.modified.to_string().len()) + RESOURCE_VERSION_BYTES_MAX
             });

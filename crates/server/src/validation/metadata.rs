@@ -141,7 +141,8 @@ fn check_owner_references(owners: &Value, at: &ErrorPath, out: &mut FieldErrors)
     }
 }
 
-/// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct, and truncated.
+/// Formats owner references for an error message: as JSON, with the fields in the order of the Go struct, and
+/// truncated.
 fn format_owner_references(owners: &Value) -> String {
     /// JSON names of the fields of an owner reference, in the order of the Go struct.
     const OWNER_REFERENCE_FIELDS: &[&str] =

@@ -205,8 +205,8 @@ fn check_scope(
     }
 }
 
-/// Returns the names of the standard resources in `spec.hard` of a quota. There are few, except for sizes of huge pages,
-/// of which only the first are returned: no scope supports them, so they cause the same error for each scope.
+/// Returns the names of the standard resources in `spec.hard` of a quota. There are few, except for sizes of huge
+/// pages, of which only the first are returned: no scope supports them, so they cause the same error for each scope.
 fn standard_resources(spec: &Value) -> Vec<&str> {
     let names = spec["hard"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     names.filter(|it| resources::is_standard_quota_resource(it)).take(2 * FIELD_ERRORS_MAX).collect()
