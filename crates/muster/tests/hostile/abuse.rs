@@ -451,7 +451,10 @@ async fn json_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
 
 /// A ConfigMap with 5,000 owners that are all the controller. Each is an error that could quote all of them.
 fn many_controllers() -> String {
-    let owner = |index: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": index.to_string(), "uid": "u", "controller": true});
+    let owner = |index: usize| {
+        let name = index.to_string();
+        json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u", "controller": true})
+    };
     let owners: Vec<Value> = (0..5_000).map(owner).collect();
     json!({"metadata": {"name": "bomb", "ownerReferences": owners}}).to_string()
 }

@@ -13,8 +13,8 @@ use crate::error::ApiError;
 use crate::small_map::SmallSet;
 use crate::unstructured::list_at;
 
-/// The address ranges given with `--allow-external-ips`, IPv4 only like all addresses of Services. If there are none, no
-/// external IPs can be added to a Service.
+/// The address ranges given with `--allow-external-ips`, IPv4 only like all addresses of Services. If there are none,
+/// no external IPs can be added to a Service.
 #[derive(Debug, Default)]
 pub(crate) struct AllowedExternalIps(RwLock<Vec<Ipv4Cidr>>);
 

@@ -62,7 +62,10 @@ fn container_with(more: Value) -> Value {
 
 #[test]
 fn the_errors_of_one_object_are_bounded() {
-    let owner = |index: usize| json!({"apiVersion": "v1", "kind": "Pod", "name": index.to_string(), "uid": "u", "controller": true});
+    let owner = |index: usize| {
+        let name = index.to_string();
+        json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u", "controller": true})
+    };
     let owners: Vec<Value> = (0..5_000).map(owner).collect();
     let object = json!({"metadata": {"name": "a", "namespace": "default", "ownerReferences": owners}});
     let errors = |object: &Value| {
