@@ -58,6 +58,18 @@ pub(crate) struct Impersonation {
     pub(crate) extra: Vec<(String, String)>,
 }
 
+/// Returns the names of all headers that the server reads, with one `Impersonate-Extra-*` header for all of them.
+#[cfg(test)]
+pub(crate) fn read_header_names() -> impl Iterator<Item = &'static str> {
+    let impersonation = [
+        IMPERSONATE_USER_HEADER,
+        IMPERSONATE_GROUP_HEADER,
+        IMPERSONATE_UID_HEADER,
+        "impersonate-extra-scopes",
+    ];
+    UTF8_HEADERS.iter().chain([&AUTHORIZATION]).map(HeaderName::as_str).chain(impersonation)
+}
+
 /// Checks that all headers that the server reads are UTF-8.
 ///
 /// Rule: a header that the server reads must be UTF-8. Otherwise the request is refused, and the error names the
@@ -283,6 +295,26 @@ mod tests {
         let mut others = OTHERS.to_vec();
         others.sort_unstable();
         assert_eq!(found, others, "use headers::text, which names what `check` refuses");
+    }
+
+    /// The fuzz tests send all headers that this module reads.
+    #[test]
+    fn read_header_names_are_complete() {
+        let all: Vec<&str> = read_header_names().collect();
+        let source = include_str!("headers.rs").split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let imports = source.split_once("use hyper::header::{").unwrap().1.split_once("};").unwrap().0;
+        let imported = imports.split(',').map(|it| it.trim().to_ascii_lowercase().replace('_', "-"));
+        let imported =
+            imported.filter(|it| !it.is_empty() && !["headername", "headervalue"].contains(&it.as_str()));
+        let own = source.lines().filter(|it| it.starts_with("pub(crate) const ")).filter_map(|it| {
+            it.contains("LEASE_FENCE_HEADER").then_some(LEASE_FENCE_HEADER).or_else(|| it.split('"').nth(1))
+        });
+        let declared: Vec<String> = imported.chain(own.map(str::to_owned)).collect();
+        assert!(13 < declared.len(), "{declared:?}");
+        for name in declared {
+            let is_sent = all.iter().any(|it| *it == name || (name.ends_with('-') && it.starts_with(&name)));
+            assert!(is_sent, "{name} is not in read_header_names");
+        }
     }
 
     #[test]

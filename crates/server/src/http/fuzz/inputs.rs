@@ -1,6 +1,7 @@
 //! Generates arbitrary requests. Their parts are mostly valid, so that many requests pass routing, decoding and
 //! authorization.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use base64::Engine as _;
@@ -16,6 +17,8 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 use super::OPEN_NAMESPACE;
+use crate::headers;
+use crate::kinds::WRITABLE_KINDS;
 
 /// A generated HTTP request.
 #[derive(Clone)]
@@ -34,7 +37,7 @@ pub(super) struct FuzzRequest {
 pub(super) enum FuzzPath {
     /// The path of a collection, an object or a subresource. `group` is the path prefix of an API group and version,
     /// and `rest` are the path segments after `plural`.
-    Resource { group: &'static str, namespace: Option<String>, plural: String, rest: Vec<String> },
+    Resource { group: String, namespace: Option<String>, plural: String, rest: Vec<String> },
     /// Any other path, such as `/healthz` or random characters.
     Other(String),
 }
@@ -131,39 +134,35 @@ pub(super) fn requests_with_arbitrary_headers() -> impl Strategy<Value = FuzzReq
         .prop_map(|(input, headers)| FuzzRequest { headers, ..input })
 }
 
-/// Generates the name and value of a header that the server reads. The value is realistic, realistic with one byte
+/// Further headers of generated requests: unusual impersonation headers, and headers that HTTP libraries, proxies and
+/// other API servers interpret.
+const OTHER_HEADERS: &[&str] = &[
+    "accept-encoding",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "impersonate-extra-authentication.kubernetes.io%2fpod-name",
+    "impersonate-extra-%ff",
+    "impersonate-other",
+    "origin",
+    "sec-websocket-version",
+    "te",
+    "transfer-encoding",
+    "x-remote-extra-scopes",
+    "x-remote-group",
+    "x-remote-user",
+    "x-stream-protocol-version",
+];
+
+/// Returns the names of the headers in generated requests: all that the server reads, and [`OTHER_HEADERS`].
+pub(in crate::http) fn header_names() -> Vec<&'static str> {
+    headers::read_header_names().chain(OTHER_HEADERS.iter().copied()).collect()
+}
+
+/// Generates the name and value of a header of [`header_names`]. The value is realistic, realistic with one byte
 /// changed, or random.
 fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
-    let names = select(vec![
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "if-none-match",
-        "impersonate-extra-authentication.kubernetes.io%2fpod-name",
-        "impersonate-extra-scopes",
-        "impersonate-group",
-        "impersonate-uid",
-        "impersonate-user",
-        "origin",
-        "sec-websocket-key",
-        "sec-websocket-protocol",
-        "sec-websocket-version",
-        "te",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-        "x-forwarded-for",
-        "x-remote-extra-scopes",
-        "x-remote-group",
-        "x-remote-user",
-        "x-stream-protocol-version",
-    ]);
+    let names = select(header_names());
     let known = select(vec![
         "kubernetes-admin",
         "system:masters",
@@ -180,6 +179,7 @@ fn arbitrary_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
         "SPDY/3.1",
         "v5.channel.k8s.io",
         "base64url.bearer.authorization.k8s.io.Z3Vlc3Q",
+        "kube-system/muster-controller/1",
         "identity",
         "gzip",
         "chunked",
@@ -216,13 +216,12 @@ pub(super) fn arbitrary_collection_request(
 
 /// Generates PATCH requests for `EXISTING_OBJECTS` and their subresources, in the namespaces of `namespace_names`.
 pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
-    let on = (select(GROUP_VERSION_PATHS), select(EXISTING_OBJECTS))
-        .prop_map(|(_, (group, plural, name))| (group, plural, name));
+    let on = select(EXISTING_OBJECTS);
     let rest =
         prop_oneof![5 => Just(vec![]), 1 => select(SUBRESOURCE_NAMES).prop_map(|it| vec![it.to_owned()])];
     let path = (on, namespace_names(), rest).prop_map(|((group, plural, name), namespace, part)| {
         FuzzPath::Resource {
-            group,
+            group: group.to_owned(),
             namespace: Some(namespace),
             plural: plural.to_owned(),
             rest: [vec![name.to_owned()], part].concat(),
@@ -232,58 +231,22 @@ pub(super) fn arbitrary_patch_request() -> impl Strategy<Value = FuzzRequest> {
         .prop_map(|(input, method)| FuzzRequest { method, ..input })
 }
 
-/// Path prefixes of group versions. The last group does not exist.
-const GROUP_VERSION_PATHS: &[&str] = &[
-    "api/v1",
-    "apis/apps/v1",
-    "apis/extensions/v1beta1",
-    "apis/coordination.k8s.io/v1",
-    "apis/scheduling.k8s.io/v1",
-    "apis/node.k8s.io/v1",
-    "apis/policy/v1",
-    "apis/discovery.k8s.io/v1",
-    "apis/events.k8s.io/v1",
-    "apis/rbac.authorization.k8s.io/v1",
-    "apis/certificates.k8s.io/v1",
-    "apis/authentication.k8s.io/v1",
-    "apis/authorization.k8s.io/v1",
-    "apis/no.such.group/v1",
-];
+/// Returns the path prefixes of all group versions that the server serves, and of one that does not exist.
+fn group_version_paths() -> Vec<String> {
+    let served: BTreeSet<String> = WRITABLE_KINDS
+        .iter()
+        .map(
+            |it| if it.group.is_empty() { "api/v1".to_owned() } else { format!("apis/{}", it.api_version()) },
+        )
+        .collect();
+    served.into_iter().chain(["apis/no.such.group/v1".to_owned()]).collect()
+}
 
-/// Plural names of resources. The last resource does not exist.
-const RESOURCE_PLURALS: &[&str] = &[
-    "configmaps",
-    "secrets",
-    "pods",
-    "services",
-    "endpoints",
-    "serviceaccounts",
-    "events",
-    "podtemplates",
-    "limitranges",
-    "resourcequotas",
-    "namespaces",
-    "nodes",
-    "daemonsets",
-    "controllerrevisions",
-    "leases",
-    "priorityclasses",
-    "runtimeclasses",
-    "poddisruptionbudgets",
-    "endpointslices",
-    "roles",
-    "clusterroles",
-    "rolebindings",
-    "clusterrolebindings",
-    "certificatesigningrequests",
-    "tokenreviews",
-    "selfsubjectreviews",
-    "selfsubjectaccessreviews",
-    "subjectaccessreviews",
-    "localsubjectaccessreviews",
-    "selfsubjectrulesreviews",
-    "deployments",
-];
+/// Returns the plural names of all resources that the server serves, and of one that does not exist.
+fn resource_plurals() -> Vec<&'static str> {
+    let served: BTreeSet<&str> = WRITABLE_KINDS.iter().map(|it| it.plural).collect();
+    served.into_iter().chain(["deployments"]).collect()
+}
 
 /// Objects that exist in each namespace: the path prefix of the API group, the plural name of the resource, and the
 /// name.
@@ -293,6 +256,7 @@ const EXISTING_OBJECTS: &[(&str, &str, &str)] = &[
     ("api/v1", "pods", "p"),
     ("apis/apps/v1", "daemonsets", "d"),
     ("apis/extensions/v1beta1", "daemonsets", "d"),
+    ("apis/muster.dev/v1alpha1", "rolloutpolicies", "r"),
     ("api/v1", "serviceaccounts", "default"),
 ];
 
@@ -327,7 +291,7 @@ fn namespace_names() -> impl Strategy<Value = String> {
 /// Generates names of existing objects, names for the subresource `proxy`, and invalid names.
 fn object_names() -> impl Strategy<Value = String> {
     prop_oneof![
-        8 => select(vec!["m", "s", "p", "d", "default"]).prop_map(str::to_owned),
+        8 => select(vec!["m", "s", "p", "d", "r", "default"]).prop_map(str::to_owned),
         1 => select(vec!["p:80", "https:p:", "w:80", "w:http", "http:w:80", "w:99999", "p:a:b:c", "::", "w:b%2Fp"]).prop_map(str::to_owned),
         3 => select(vec!["..%2Fb%2Fs", "..", "b%2Fs", "%2Fb%2Fs", "%2e%2e%2fb%2fm", "x%00", "s%2Fstatus", "*", "%ff", "guest"]).prop_map(str::to_owned),
         2 => "[a-z%./-]{0,8}",
@@ -344,8 +308,10 @@ pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
         1 => vec("[a-z%./]{0,4}", 0..5),
     ];
     // Most groups have few of the resources, so the two groups with most of them are frequent.
-    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUP_VERSION_PATHS)];
-    let of = (group, prop::option::weighted(0.8, namespace_names()), select(RESOURCE_PLURALS), rest);
+    let group = prop_oneof![
+        4 => Just("api/v1".to_owned()), 2 => Just("apis/apps/v1".to_owned()), 4 => select(group_version_paths()),
+    ];
+    let of = (group, prop::option::weighted(0.8, namespace_names()), select(resource_plurals()), rest);
     let of = of.prop_map(|(group, namespace, plural, rest)| FuzzPath::Resource {
         group,
         namespace,
@@ -383,7 +349,7 @@ pub(super) fn arbitrary_path() -> impl Strategy<Value = FuzzPath> {
 pub(super) fn collection_paths() -> impl Strategy<Value = FuzzPath> {
     let lists = (select(EXISTING_OBJECTS), prop::option::weighted(0.9, namespace_names()));
     lists.prop_map(|((group, plural, _), namespace)| FuzzPath::Resource {
-        group,
+        group: group.to_owned(),
         namespace,
         plural: plural.to_owned(),
         rest: Vec::new(),
@@ -772,6 +738,8 @@ fn mutated_objects() -> impl Strategy<Value = Value> {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata("rb"),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "User", "name": "guest", "apiGroup": "rbac.authorization.k8s.io"}]}),
+        json!({"apiVersion": "muster.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": metadata("r2"), "spec": {"selector": {}}}),
+        json!({"apiVersion": "muster.dev/v1alpha1", "kind": "DaemonRollout", "metadata": metadata("d"), "spec": {"paused": true}}),
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground"}),
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}),
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -890,4 +858,16 @@ fn encode_varint(mut value: u64) -> Vec<u8> {
     }
     bytes.push(value as u8);
     bytes
+}
+
+/// The paths of generated requests have all kinds, also those of the group `muster.dev`.
+#[test]
+fn all_kinds_are_in_generated_paths() {
+    let (groups, plurals) = (group_version_paths(), resource_plurals());
+    for path in ["api/v1", "apis/extensions/v1beta1", "apis/muster.dev/v1alpha1"] {
+        assert!(groups.iter().any(|it| it == path), "{path}");
+    }
+    for plural in ["pods", "rolloutpolicies", "clusterrolloutpolicies", "daemonrollouts"] {
+        assert!(plurals.contains(&plural), "{plural}");
+    }
 }

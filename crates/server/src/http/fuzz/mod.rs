@@ -22,6 +22,7 @@ use proptest::test_runner::{Config, FileFailurePersistence, RngAlgorithm, TestEr
 use serde_json::{Value, json};
 
 use self::inputs::FuzzRequest;
+pub(super) use self::inputs::header_names;
 use super::tests::Server;
 use crate::request::User;
 use crate::unstructured::str_at;
@@ -73,6 +74,9 @@ const CHECKED_LISTS: &[&str] = &[
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
     "/apis/node.k8s.io/v1/runtimeclasses",
+    "/apis/muster.dev/v1alpha1/clusterrolloutpolicies",
+    "/apis/muster.dev/v1alpha1/daemonrollouts",
+    "/apis/muster.dev/v1alpha1/rolloutpolicies",
 ];
 
 /// Sends requests with arbitrary methods, paths, queries and bodies. They must not read or change objects in closed
@@ -292,6 +296,8 @@ impl FuzzServer {
             let set = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
             let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
             make(&sets, json!({"metadata": metadata("d"), "spec": set})).await;
+            let policies = format!("/apis/muster.dev/v1alpha1/namespaces/{namespace}/rolloutpolicies");
+            make(&policies, json!({"metadata": metadata("r"), "spec": {"selector": {}}})).await;
         }
         let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
         let role = json!({"metadata": {"name": "everything"}, "rules": everything});
