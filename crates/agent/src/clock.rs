@@ -1,93 +1,96 @@
-//! The node's clock: wall-clock time that never goes back.
+//! The node's clock. Waits use node time, which follows the monotonic clock; timestamps in API objects are wall-clock
+//! times.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_api::time::Time;
+use muster_engine::kubelet::wall_clock::WallClock;
 
 /// The node's clock, which the whole process shares. `None` until it is first read.
 static NODE_CLOCK: Mutex<Option<NodeClock>> = Mutex::new(None);
 
-/// Returns the current time of the node's clock, which never goes back.
+/// Returns the current node time. It is for waits only, because it does not follow changes of the wall clock.
 pub(crate) fn now() -> Time {
     with_clock(|clock| clock.node_time)
 }
 
-/// Converts a timestamp of the container runtime to the node's time. `nanos` is the number of nanoseconds since the
-/// Unix epoch on the machine's clock. The result is never later than the node's current time.
+/// Returns the wall clock, which converts between node time and wall-clock time.
+pub(crate) fn wall_clock() -> WallClock {
+    with_clock(|clock| clock.wall_clock.clone())
+}
+
+/// Converts a timestamp of the container runtime to node time. `nanos` is the number of nanoseconds since the Unix
+/// epoch on the machine's wall clock. The result is never later than the current node time.
 pub(super) fn from_runtime_nanos(nanos: i64) -> Time {
-    with_clock(|clock| clock.node_time_at(Time::from_micros(nanos / 1000)))
+    with_clock(|clock| clock.wall_clock.node_time(Time::from_micros(nanos / 1000), clock.node_time))
 }
 
 /// Advances the node's clock to the current time, passes it to `with`, and returns the result of `with`.
 fn with_clock<T>(with: impl FnOnce(&NodeClock) -> T) -> T {
     let mut clock = NODE_CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let wall = muster_events::clock::now();
-    let at = Instant::now();
-    let clock = clock.get_or_insert(NodeClock { wall, node_time: wall, read_at: at });
-    clock.advance_time(wall, at.duration_since(clock.read_at));
-    clock.read_at = at;
+    let (wall, at) = (muster_events::clock::now(), Instant::now());
+    let clock = clock.get_or_insert_with(|| NodeClock::new(wall, at));
+    if let Some(seconds) = clock.advance_time(wall, at.duration_since(clock.started_at)) {
+        tracing::warn!(seconds, "the wall clock was changed; waits are not affected");
+    }
     with(clock)
 }
 
-/// The node's clock: follows the machine's wall clock, but never goes back.
+/// The node's clock: its time begins at the wall-clock time at which the process first reads the clock, and then follows
+/// the monotonic clock.
 struct NodeClock {
-    /// The machine's wall-clock time when the clock was last read.
-    wall: Time,
-    /// The node's time when the clock was last read. It is never earlier than `wall`, and never goes back.
+    /// Monotonic time at which the clock was first read.
+    started_at: Instant,
+    /// Wall-clock time at which the clock was first read.
+    started: Time,
+    /// Node time when the clock was last read.
     node_time: Time,
-    /// Monotonic time at which the clock was last read.
-    read_at: Instant,
+    /// The wall clock when the clock was last read.
+    wall_clock: WallClock,
 }
 
 impl NodeClock {
-    /// Advances the node's time. `wall` is the machine's current wall-clock time, and `passed` is the time since the
-    /// clock was last read.
-    ///
-    /// Rule: the node's time does not go back. When the machine's clock is set back, the node's time advances at half
-    /// speed until the machine's clock has caught up. If the node's time went back too, a wait of seconds could become
-    /// a wait of hours.
-    fn advance_time(&mut self, wall: Time, passed: Duration) {
-        self.wall = wall;
-        self.node_time = wall.max(self.node_time + passed / 2);
+    /// Creates a clock that is first read at the wall-clock time `wall` and the monotonic time `at`.
+    fn new(wall: Time, at: Instant) -> Self {
+        Self { started_at: at, started: wall, node_time: wall, wall_clock: WallClock::default() }
     }
 
-    /// Converts a wall-clock time to the node's time. The result is never later than the node's current time. A
-    /// container that was started while the wall clock was ahead therefore counts as just started.
-    fn node_time_at(&self, wall: Time) -> Time {
-        let ahead = self.node_time.since(self.wall);
-        (wall + ahead).min(self.node_time)
+    /// Advances the node time. `wall` is the current wall-clock time, and `passed` is the time since the clock was
+    /// first read. Returns the change of the wall clock in seconds, or `None` if it was not changed.
+    ///
+    /// Rule: node time follows the monotonic clock, so a change of the wall clock makes no wait longer or shorter:
+    /// grace periods, backoffs, probes, eviction delays and the age of images.
+    fn advance_time(&mut self, wall: Time, passed: Duration) -> Option<i64> {
+        self.node_time = self.started + passed;
+        self.wall_clock.detect_step(self.node_time, wall)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
-
     use super::*;
 
+    /// Returns the time after this number of seconds.
+    fn at(seconds: i64) -> Time {
+        Time::from_secs(seconds)
+    }
+
     #[test]
-    fn time_does_not_go_back() {
-        let at = |minutes: i64| Time::from_secs(minutes * 60);
-        let mut clock = NodeClock { wall: at(600), node_time: at(600), read_at: Instant::now() };
-        let mut said = String::new();
-        // What the machine's clock says, after how many minutes.
-        for (wall, passed) in [(601, 1), (720, 1), (600, 1), (620, 20), (840, 220), (850, 10)] {
-            clock.advance_time(at(wall), Duration::from_secs(passed * 60));
-            let minutes = |it: Time| it.as_micros() as f64 / 60e6;
-            let (shown, just, before) =
-                (clock.node_time, clock.node_time_at(at(wall)), clock.node_time_at(at(wall - 1)));
-            said += &format!("{wall}: {}, {} {}\n", minutes(shown), minutes(just), minutes(before));
-            assert!(clock.node_time_at(at(10_000)) == shown, "nothing is later than now");
+    fn node_time_does_not_follow_changes_of_the_wall_clock() {
+        let mut clock = NodeClock::new(at(36_000), Instant::now());
+        // Seconds that have passed, and what the wall clock shows.
+        for (passed, wall) in [(60_i64, 36_060), (120, 39_720), (180, 32_580), (240, 32_640), (300, 122_700)]
+        {
+            let before = clock.wall_clock.wall_time(at(36_000));
+            clock.advance_time(at(wall), Duration::from_secs(passed.unsigned_abs()));
+            assert_eq!(clock.node_time, at(36_000 + passed));
+            assert_eq!(
+                clock.wall_clock.wall_time(clock.node_time),
+                at(wall),
+                "new timestamps are wall-clock times"
+            );
+            assert_eq!(clock.wall_clock.wall_time(at(36_000)), before, "earlier timestamps do not change");
         }
-        expect![[r#"
-            601: 601, 601 600
-            720: 720, 720 719
-            600: 720.5, 720.5 719.5
-            620: 730.5, 730.5 729.5
-            840: 840.5, 840.5 839.5
-            850: 850, 850 849
-        "#]]
-        .assert_eq(&said);
     }
 }

@@ -11,6 +11,7 @@ use muster_api::time::{Time, earliest};
 use muster_engine::controller::CallError;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::kubelet::pod::{Action, ActionOutcome, Host, PodObject, PodStateMachine, PodTermination};
+use muster_engine::kubelet::wall_clock::WallClock;
 use serde_json::{Value, json};
 
 use crate::container_runtime::SimRuntime;
@@ -245,7 +246,7 @@ impl Kubelet {
             return;
         }
         self.watched_revision = revision;
-        let host = || Host { addresses: Vec::new(), runtime: "sim".into() };
+        let host = || Host { addresses: Vec::new(), runtime: "sim".into(), wall_clock: WallClock::default() };
         let mut bound = BTreeSet::new();
         let here = |object: &Arc<Value>| object["spec"]["nodeName"].as_str() == Some(iteration.node);
         let objects: Vec<_> = match iteration.lagging {

@@ -16,6 +16,7 @@ use muster_engine::kubelet::pod::{
     Action, ActionOutcome, Container, ContainerState, Host, PodObject, PodStateMachine, PodTermination,
     RestartPolicy, RuntimeState,
 };
+use muster_engine::kubelet::wall_clock::WallClock;
 use serde_json::{Value, json};
 
 use crate::container_runtime::{SimRuntime, is_running_state};
@@ -302,7 +303,11 @@ impl PodSimulation {
         self.add_trace_line(format!("kubelet {} starts", self.process_number));
         self.checks.on_kubelet_start(&self.object["status"]);
         self.observe_deletion();
-        let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
+        let host = Host {
+            addresses: ["192.168.0.1".into()].into(),
+            runtime: "sim".into(),
+            wall_clock: WallClock::default(),
+        };
         self.kubelet = Some(if self.exists {
             PodStateMachine::new(self.parsed_pod(), host, self.now)
         } else {

@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use muster_api::object_key::ObjectKey;
 use muster_engine::kubelet::static_pod::{self, MirrorDecision};
+use muster_events::clock::now;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
 use tokio::net::unix::pipe::Receiver;
@@ -20,7 +21,6 @@ use tokio::time::{sleep, timeout};
 
 use super::NodeAgent;
 use super::pod_manager::{PodEntry, PodSource};
-use crate::clock::now;
 use crate::digest::format_hex;
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;

@@ -15,7 +15,7 @@ use super::executor::{Executor, StartTiming};
 use super::pod_manager::{PodEntry, WorkerUpdate};
 use super::runtime_status::RuntimeStateReader;
 use super::{NodeAgent, admission};
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::parsed_pod::ParsedPod;
 use crate::runtime::Runtime;
 
@@ -199,6 +199,7 @@ impl<R: Runtime> Worker<R> {
     /// time of the next sync, or `None` if none is scheduled.
     fn sync_pod(&mut self) -> Option<Instant> {
         let began = now();
+        self.pod.set_wall_clock(clock::wall_clock());
         let sync = self.pod.sync(began);
         for record in sync.events {
             self.node.recorder.record(record);
@@ -298,7 +299,11 @@ impl<R: Runtime> Worker<R> {
 /// counts as containerd.
 fn host_info<R: Runtime>(node: &NodeAgent<R>) -> Host {
     let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
-    Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
+    Host {
+        addresses: vec![node.config.address.to_string().into()],
+        runtime: runtime.into(),
+        wall_clock: clock::wall_clock(),
+    }
 }
 
 /// Converts the engine's time `at` to an `Instant`. `now` is the current time of the engine.

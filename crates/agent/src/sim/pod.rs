@@ -15,6 +15,7 @@ use muster_api::core_v1::PodPhase;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use muster_engine::kubelet::pod::{self as kubelet, Action, ActionOutcome, PodObject, Probe, ProbeKind};
+use muster_engine::kubelet::wall_clock::WallClock;
 use serde_json::Value;
 
 use super::behaviour::{ContainerBehaviour, ContainerTimings, StopBehaviour};
@@ -199,8 +200,11 @@ impl SimulatedPod {
                 active.kubelet.update_object(object, now);
             }
             None => {
-                let host =
-                    kubelet::Host { addresses: vec![host.address.to_string().into()], runtime: "sim".into() };
+                let host = kubelet::Host {
+                    addresses: vec![host.address.to_string().into()],
+                    runtime: "sim".into(),
+                    wall_clock: WallClock::default(),
+                };
                 self.active = Some(Box::new(ActivePod {
                     kubelet: kubelet::PodStateMachine::new(object.clone(), host, now.into()),
                     object,

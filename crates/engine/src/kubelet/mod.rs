@@ -7,6 +7,7 @@
 //! - [`static_pod`]: pods from files on the node, and their mirror pods;
 //! - [`downward_api`]: fields and resources of a pod as environment variables and files;
 //! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined;
+//! - [`wall_clock`]: conversion between node time, which all waits use, and wall-clock time;
 //! - [`fake_runtime`]: a container runtime without processes, for simulated nodes and for the simulator.
 
 /// Decides whether the API server belongs to the cluster that the node joined.
@@ -25,3 +26,5 @@ pub mod node_status;
 pub mod pod;
 /// Static pods and mirror pods.
 pub mod static_pod;
+/// Conversion between node time and wall-clock time.
+pub mod wall_clock;

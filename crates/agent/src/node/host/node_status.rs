@@ -19,13 +19,13 @@ use muster_engine::kubelet::node_status::{
     self, ContainerImage, HEARTBEAT_INTERVAL, NodeSystemInfo, Pressures, REPORT_INTERVAL,
 };
 use muster_engine::scheduler;
+use muster_events::clock::now;
 use muster_events::error_chain::format_error_chain;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{measure, node_reference, reserved_resources};
-use crate::clock::now;
 use crate::node::NodeAgent;
 use crate::runtime::{Runtime, RuntimeStatus};
 

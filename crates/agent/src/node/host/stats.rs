@@ -261,7 +261,7 @@ impl<R: Runtime> StatsProvider<R> {
             .map(|it| (it.id, it.created_at))
             .collect();
 
-        let time = now().to_rfc3339();
+        let time = muster_events::clock::now().to_rfc3339();
         let mut collector =
             StatsCollector { time: time.clone(), previous_samples: before, new_samples: HashMap::new() };
         let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());

@@ -50,15 +50,18 @@ pub use self::pod_object::{
     ContainerRole, ContainerSpec, ImagePullPolicy, PodObject, Probe, RestartPolicy, Spec,
 };
 use self::running_container::RunningContainer;
+use super::wall_clock::WallClock;
 use crate::controller::{BackoffPolicy, EventRecord, KubeEvent, ObjectReference};
 
-/// The addresses and the runtime of a node, which are part of the status of each of its pods.
+/// The addresses, the runtime and the wall clock of a node, which the status of each of its pods depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     /// Addresses of the node. The first one is reported as `hostIP`.
     pub addresses: Vec<Text>,
     /// Name of the runtime, such as `containerd`. It is the scheme of container IDs.
     pub runtime: Text,
+    /// Converts node times, which all methods of [`Pod`] take, to the wall-clock times of the pod's status.
+    pub wall_clock: WallClock,
 }
 
 /// The sandboxes and containers of a pod in the runtime.
@@ -250,8 +253,10 @@ pub struct PodSync {
 pub struct PodStateMachine {
     object: Arc<PodObject>,
     host: Host,
-    /// The `startTime` of the pod's status.
+    /// The `startTime` of the pod's status, which is a wall-clock time.
     start_time: Time,
+    /// Node time from which the active deadline is counted: the node time of `start_time`.
+    active_since: Time,
     /// The last state that was read from the runtime. `None` before the first read.
     runtime_state: Option<RuntimeState>,
     /// Number of completed actions that changed the runtime. A [`RuntimeState`] with a smaller number is outdated.
@@ -313,9 +318,12 @@ enum CleanupState {
 impl PodStateMachine {
     /// Creates a pod from its API object, or from a static manifest.
     pub fn new(object: Arc<PodObject>, host: Host, now: Time) -> Self {
+        let start_time = pod_object::parse_time(&object.status["startTime"])
+            .unwrap_or_else(|| host.wall_clock.wall_time(now));
         let mut pod = Self {
             reported: object.status.clone(),
-            start_time: pod_object::parse_time(&object.status["startTime"]).unwrap_or(now),
+            start_time,
+            active_since: host.wall_clock.node_time(start_time, now),
             object,
             host,
             runtime_state: None,
@@ -367,6 +375,11 @@ impl PodStateMachine {
 
     pub fn uid(&self) -> &Text {
         &self.object.uid
+    }
+
+    /// Replaces the wall clock of the node after it was changed. Deadlines and delays of the pod do not change.
+    pub fn set_wall_clock(&mut self, wall_clock: WallClock) {
+        self.host.wall_clock = wall_clock;
     }
 
     /// Replaces the API object of the pod after it has changed: its spec, its status and its deletion.

@@ -80,6 +80,11 @@ impl PodStateMachine {
         format!("{}://{id}", self.host.runtime)
     }
 
+    /// Formats a node time for the pod's status, as wall-clock time.
+    fn status_time(&self, at: Time) -> String {
+        self.host.wall_clock.wall_time(at).to_rfc3339()
+    }
+
     /// Returns the pod's current status.
     fn status(&self, now: Time) -> Value {
         let mut status = Map::new();
@@ -270,14 +275,14 @@ impl PodStateMachine {
                 {
                     return json!({"waiting": {"reason": initial_reason}});
                 }
-                json!({"running": {"startedAt": since.to_rfc3339()}})
+                json!({"running": {"startedAt": self.status_time(*since)}})
             }
             ContainerState::Exited { code, reason, message, started, finished } => {
                 let mut terminated = json!({
                     "exitCode": code,
                     "reason": reason,
-                    "startedAt": started.to_rfc3339(),
-                    "finishedAt": finished.to_rfc3339(),
+                    "startedAt": self.status_time(*started),
+                    "finishedAt": self.status_time(*finished),
                     "containerID": self.status_container_id(&container.id),
                 });
                 if !message.is_empty() {
@@ -341,7 +346,7 @@ impl PodStateMachine {
             [&self.reported, &self.object.status].into_iter().filter_map(|it| it["conditions"].as_array());
         let before = all.flatten().find(|it| it["type"] == kind && it["status"] == status);
         let since = before.map_or(&Value::Null, |it| &it["lastTransitionTime"]);
-        let since = if since.is_string() { since.clone() } else { now.to_rfc3339().into() };
+        let since = if since.is_string() { since.clone() } else { self.status_time(now).into() };
         let text = |it: &str| if it.is_empty() { Value::Null } else { it.into() };
         let mut condition = json!({
             "type": kind,

@@ -50,7 +50,7 @@ impl PodStateMachine {
     /// Rule: a pod becomes Failed when `activeDeadlineSeconds` have passed since its `startTime`.
     pub(super) fn enforce_active_deadline(&mut self, now: Time) {
         let Some(deadline) = self.object.spec.deadline.filter(|_| !self.is_terminating()) else { return };
-        let at = self.start_time + deadline;
+        let at = self.active_since + deadline;
         if now < at {
             return self.request_sync_at(at);
         }

@@ -14,7 +14,8 @@
 //! - `probe-fails NAME KIND`, `probe-warns NAME KIND` (passes with a message), `probe-passes NAME KIND`: from now on;
 //! - `delete [GRACE]`, `removed`, `terminate REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE
 //!   STATUS`: by others;
-//! - `agent-restarts`: the agent's memory is lost.
+//! - `agent-restarts`: the agent's memory is lost;
+//! - `wall-clock SECONDS`: the wall clock is set, so that it differs from the time of the steps by this much.
 
 mod admission;
 
@@ -57,6 +58,7 @@ struct Scene {
     /// Results of probes that do not just pass.
     probe_results: BTreeMap<(String, String), (bool, &'static str)>,
     now: Time,
+    wall_clock: WallClock,
     from: Time,
     log: String,
     last_status: String,
@@ -68,7 +70,11 @@ fn parsed(bytes: &[u8]) -> Arc<PodObject> {
 }
 
 fn host() -> Host {
-    Host { addresses: ["192.168.0.1".into()].into(), runtime: "containerd".into() }
+    Host {
+        addresses: ["192.168.0.1".into()].into(),
+        runtime: "containerd".into(),
+        wall_clock: WallClock::default(),
+    }
 }
 
 impl Scene {
@@ -101,6 +107,7 @@ impl Scene {
             absent: BTreeSet::new(),
             probe_results: BTreeMap::new(),
             now,
+            wall_clock: WallClock::default(),
             from: now,
             log: String::new(),
             last_status: String::new(),
@@ -329,6 +336,12 @@ impl Scene {
             }
             ["probe-passes", name, kind] => {
                 _ = self.probe_results.remove(&(name.to_string(), kind.to_string()))
+            }
+            ["wall-clock", seconds] => {
+                let offset: i64 = seconds.parse().unwrap();
+                let wall = Time::from_micros(self.now.as_micros() + offset * 1_000_000);
+                self.wall_clock.detect_step(self.now, wall);
+                self.pod.set_wall_clock(self.wall_clock.clone());
             }
             ["removed"] => self.pod.mark_removed_from_api(self.now),
             ["terminate", reason, grace @ ..] => {

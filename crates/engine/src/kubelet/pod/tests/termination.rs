@@ -1,8 +1,10 @@
 //! Termination of a pod.
 
+use alloc::format;
+
 use expect_test::expect;
 
-use super::check;
+use super::{Scene, check};
 
 #[test]
 fn a_pod_succeeds_when_its_containers_complete() {
@@ -393,5 +395,52 @@ fn failed_cleanup_is_retried() {
             40.5 delete
             40.5 finished
         "#]],
+    );
+}
+
+#[test]
+fn grace_period_does_not_depend_on_the_wall_clock() {
+    for step in ["wall-clock 3600", "wall-clock -3600"] {
+        let mut scene = Scene::of(&format!(
+            "
+            pod grace=300
+            side proxy prestop
+            main web
+            10 hang stop web
+            10 delete 300
+            20 {step}
+            30 exits web 0
+            30 complete stop web
+            "
+        ));
+        scene.run(60);
+        let stop = scene.log.lines().find(|it| it.contains("stop proxy"));
+        assert_eq!(stop, Some("30   stop proxy c2 within 280s after its preStop hook"), "{step}");
+    }
+}
+
+#[test]
+fn status_timestamps_follow_the_wall_clock() {
+    let scenario = "
+        pod restart=Never
+        main web
+        20 wall-clock 3600
+        30 exits web 0
+        ";
+    let mut scene = Scene::of(scenario);
+    scene.run(60);
+    let status = &scene.object["status"];
+    let terminated = &status["containerStatuses"][0]["state"]["terminated"];
+    let ready = status["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Ready").unwrap();
+    let times = [
+        &status["startTime"],
+        &terminated["startedAt"],
+        &terminated["finishedAt"],
+        &ready["lastTransitionTime"],
+    ];
+    // The container and the pod were started before the wall clock was set.
+    assert_eq!(
+        times.map(|it| it.as_str().unwrap()),
+        ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1970-01-01T01:00:30Z", "1970-01-01T01:00:30Z"]
     );
 }
