@@ -45,6 +45,8 @@ pub(crate) fn run(args: &EncryptArgs) -> anyhow::Result<()> {
     let default = dir.join(ENCRYPTION_KEY_FILE);
     let file = args.encryption_key_file.as_ref().unwrap_or(&default);
     let found = if file.exists() { Some(EncryptionKeys::read(file)?) } else { None };
+    // A new key is written only if the Secrets can be decrypted, so that a wrong or missing flag leaves no key file.
+    muster_server::check_encryption_keys(dir, found.as_ref())?;
     if args.decrypt {
         let Some(keys) = found else {
             bail!("no keys in {}: give the key file with --encryption-key-file", file.display())

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -59,7 +60,13 @@ impl Up {
 
     fn with(dir: &Path, nodes: &str, flags: &[&str]) -> Self {
         let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", nodes]);
-        let mut child = up.args(flags).arg("--data-dir").arg(dir).stdout(Stdio::piped()).spawn().unwrap();
+        up.args(flags).arg("--data-dir").arg(dir).stdout(Stdio::piped());
+        Self::spawn(up)
+    }
+
+    /// Starts the command, whose standard output is piped, and waits until it is ready.
+    fn spawn(mut up: Command) -> Self {
+        let mut child = up.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready: "), "{line}");
@@ -197,6 +204,76 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
         For more information, try '--help'.
 
     "#]].assert_eq(&told);
+}
+
+/// Sets the owner of a directory, and gives it back to the user of the test on drop, so that it can be removed.
+struct ForeignOwner<'a>(&'a Path);
+
+impl<'a> ForeignOwner<'a> {
+    fn new(dir: &'a Path, uid: u32) -> Self {
+        std::os::unix::fs::chown(dir, Some(uid), None)
+            .expect("only root can change the owner of a directory");
+        Self(dir)
+    }
+}
+
+impl Drop for ForeignOwner<'_> {
+    fn drop(&mut self) {
+        let _ = std::os::unix::fs::chown(self.0, Some(0), None);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_data_directory_of_another_user_is_refused() {
+    let root = TestDir::new();
+    let owned = ForeignOwner::new(root.0.path(), 65534);
+    let mut command = muster(&["up", "--sim-nodes", "0", "--listen", "127.0.0.1:0", "--data-dir"]);
+    command.arg(root.0.path());
+    let told = run(command).replace(root.0.path().to_str().unwrap(), "DIR");
+    expect![[r#"
+        1 muster: DIR belongs to another user (UID 65534), who could replace its keys: change its owner, or choose another --data-dir
+    "#]]
+    .assert_eq(&told);
+    assert_eq!(fs::read_dir(root.0.path()).unwrap().count(), 0, "nothing is created in it");
+    drop(owned);
+}
+
+#[test]
+fn the_mode_of_a_data_directory_is_repaired() {
+    let root = TestDir::new();
+    fs::set_permissions(root.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", "0", "--data-dir"]);
+    let log = root.0.path().with_extension("log");
+    up.arg(root.0.path()).stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    drop(Up::spawn(up));
+    assert_eq!(fs::metadata(root.0.path()).unwrap().permissions().mode() & 0o7777, 0o700);
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("other users could write to the data directory (mode 0777)"), "{said}");
+    fs::remove_file(log).unwrap();
+}
+
+/// The key of the Secrets is in a file outside of the data directory, and the flag that names it is missing.
+#[test]
+fn encryption_without_the_key_file_creates_no_key() {
+    let root = TestDir::new();
+    let at = |name: &str| root.0.path().join(name);
+    drop(Up::new(&at("d"), "0"));
+    fs::rename(at("d/encryption.key"), at("k")).unwrap();
+    for flags in [&[][..], &["--rotate"], &["--decrypt"]] {
+        let mut command = muster(&["encrypt", "--data-dir"]);
+        command.arg(at("d")).args(flags);
+        let told = run(command);
+        assert!(
+            told.starts_with("1 muster: ") && told.contains("are encrypted with key "),
+            "{flags:?}: {told}"
+        );
+        assert!(!at("d/encryption.key").exists(), "{flags:?}: a key file was created");
+    }
+    let mut command = muster(&["encrypt", "--rotate", "--data-dir"]);
+    command.arg(at("d")).arg("--encryption-key-file").arg(at("k"));
+    let told = run(command);
+    assert!(told.starts_with("0 encrypted "), "{told}");
 }
 
 #[test]

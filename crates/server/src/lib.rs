@@ -172,7 +172,8 @@ pub use crate::signing_key_admin::{LaggingServer, SigningKeyAdmin, SigningKeyAdm
 pub use crate::signing_keys::{SigningKeyError, SigningKeyInfo, SigningKeyState};
 pub use crate::singleton_tasks::SingletonTask;
 pub use crate::storage::data_dir::{
-    DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, has_store, reencrypt_secrets, restore,
+    DEFAULT_STORE_BYTES_MAX, DataError, StoreOptions, backup, check_encryption_keys, has_store,
+    reencrypt_secrets, restore,
 };
 pub use crate::storage::etcd::{DEFAULT_ETCD_PREFIX, EtcdOptions, EtcdStoreError, EtcdTlsFiles};
 pub use crate::storage::fence::LeaderFence;

@@ -49,7 +49,8 @@ pub use crate::log::{Compaction, Log, LogError, LogRow, MemoryLog, OnRow};
 pub use crate::selector_index::SelectorIndex;
 pub use crate::sqlite::{
     BackupFile, DataDirectory, DataFileGuard, ObjectListDigest, OpenedLog, RESTORE_REVISION_GAP, Snapshot,
-    SnapshotWriter, Sqlite, backup, reencrypt_secrets, rename_migrated_database, restore,
+    SnapshotWriter, Sqlite, backup, check_encryption_keys, reencrypt_secrets, rename_migrated_database,
+    restore,
 };
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};

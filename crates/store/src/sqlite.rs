@@ -35,7 +35,7 @@ use crate::{CommitEvent, Compaction, KeyChange, Log, LogError, LogRow, Revision,
 use self::disk_reserve::DiskReserve;
 
 pub use self::data_directory::{DataDirectory, DataFileGuard, OpenedLog};
-pub use self::secret_reencryption::reencrypt_secrets;
+pub use self::secret_reencryption::{check_encryption_keys, reencrypt_secrets};
 pub use self::snapshot::{BackupFile, ObjectListDigest, Snapshot, SnapshotWriter, rename_migrated_database};
 
 /// SQLite application ID of Muster's database files: "MSTR".
@@ -277,22 +277,25 @@ impl Sqlite {
         id.map(Some).map_err(|it| self.to_log_error(&it))
     }
 
+    /// Checks that `keys` contain the key that encrypts new Secrets, as the database records it, and returns its ID.
+    /// Returns `None` if the database stores Secrets in clear text.
+    fn check_encryption_keys(&self, keys: Option<&EncryptionKeys>) -> Result<Option<String>, LogError> {
+        match self.encryption_key_id()? {
+            Some(id) if !keys.is_some_and(|it| it.has_key(&id)) => {
+                Err(LogError::NoKey { path: self.path.clone(), id })
+            }
+            id => Ok(id),
+        }
+    }
+
     /// Sets the keys that encrypt and decrypt Secrets, and records the ID of the active key in the database. With
     /// `None`, only checks that the database has no encrypted Secrets.
     ///
     /// Rule: a database with encrypted Secrets can be opened only with the key that encrypted them. With keys, new
     /// Secrets are encrypted.
     fn apply_encryption_keys(&mut self, keys: Option<&EncryptionKeys>) -> Result<(), LogError> {
-        let id = self.encryption_key_id()?;
-        let Some(keys) = keys else {
-            return match id {
-                None => Ok(()),
-                Some(id) => Err(LogError::NoKey { path: self.path.clone(), id }),
-            };
-        };
-        if let Some(id) = id.as_ref().filter(|it| !keys.has_key(it)) {
-            return Err(LogError::NoKey { path: self.path.clone(), id: id.clone() });
-        }
+        let id = self.check_encryption_keys(keys)?;
+        let Some(keys) = keys else { return Ok(()) };
         if id.as_deref() != Some(keys.active_key_id()) {
             let mut set = || -> rusqlite::Result<()> {
                 let transaction = self.connection.transaction()?;

@@ -140,6 +140,12 @@ pub(crate) fn has_key_files(data_dir: &Path) -> bool {
     KEY_FILES.iter().any(|it| data_dir.join(it).exists())
 }
 
+/// Checks that `keys` contain the key that encrypts the Secrets of a data directory. The recorded key is not changed.
+pub fn check_encryption_keys(data_dir: &Path, keys: Option<&EncryptionKeys>) -> Result<(), DataError> {
+    let directory = inspect_data_directory(data_dir, false);
+    Ok(muster_store::check_encryption_keys(&database_path(data_dir), &directory, keys)?)
+}
+
 /// Encrypts the Secrets of a data directory with the first key of `write`, or decrypts them if `write` is `None`.
 /// `read` contains the keys with which the Secrets are encrypted now, or is `None` if they are not encrypted. Returns
 /// how many stored versions of Secrets were rewritten.

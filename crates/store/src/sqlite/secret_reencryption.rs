@@ -11,6 +11,17 @@ use crate::encryption::{self, EncryptionKeys};
 use crate::local_backend;
 use crate::{Log as _, LogError};
 
+/// Checks that `keys` contain the key that encrypts the Secrets of a database. The recorded key is not changed. The check
+/// succeeds for a database that stores Secrets in clear text.
+pub fn check_encryption_keys(
+    path: &Path,
+    directory: &DataDirectory,
+    keys: Option<&EncryptionKeys>,
+) -> Result<(), LogError> {
+    let path = &std::path::absolute(path).map_err(|it| log_error_from_io(path, &it))?;
+    Sqlite::open_checked(path, directory)?.0.check_encryption_keys(keys).map(drop)
+}
+
 /// Replaces a database with a copy whose Secrets are encrypted with the active key of `write`. The keys `read` decrypt
 /// the old Secrets. If `write` is `None`, the copy stores Secrets in clear text. Returns the number of rows with a
 /// Secret.
