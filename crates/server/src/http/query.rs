@@ -23,6 +23,14 @@ use crate::validation::FieldError;
 #[derive(Debug)]
 pub(super) struct RequestQuery(Vec<(String, String)>);
 
+#[cfg(test)]
+std::thread_local! {
+    /// The names of the query parameters that this thread has read, whether or not the requests had them.
+    pub(super) static READ_NAMES: std::cell::RefCell<std::collections::BTreeSet<String>> = const {
+        std::cell::RefCell::new(std::collections::BTreeSet::new())
+    };
+}
+
 /// Options that the query parameters of a write request specify, and the errors in these parameters.
 pub(super) struct WriteOptions {
     /// Whether the parameter `dryRun` requests a dry run.
@@ -42,12 +50,12 @@ impl RequestQuery {
     /// Returns the first value of a parameter, or "" if the parameter is absent. [`Self::first_value`] distinguishes an
     /// absent parameter from an empty one.
     pub(super) fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
+        self.first_value(name).unwrap_or_default()
     }
 
     /// Whether the query has the parameter, with any value.
     pub(super) fn contains(&self, name: &str) -> bool {
-        self.0.iter().any(|(it, _)| it == name)
+        self.first_value(name).is_some()
     }
 
     /// Returns the first value of a parameter, which may be empty, or `None` if the parameter is absent.
@@ -62,6 +70,8 @@ impl RequestQuery {
 
     /// Returns all values of a parameter.
     pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        #[cfg(test)]
+        READ_NAMES.with_borrow_mut(|it| it.insert(name.to_owned()));
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 

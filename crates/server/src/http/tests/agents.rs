@@ -4,6 +4,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -38,6 +39,29 @@ impl Bed {
         server.json("POST", "/api/v1/nodes", node).await;
         server.json("POST", PODS, pod("p", "n")).await;
         Self { server, agent, tls, _dir: dir }
+    }
+
+    /// Serves all requests to the agent: refuses them, and sends their methods and URLs to the returned channel.
+    pub(super) fn serve_agent(self) -> (Server, UnboundedReceiver<String>) {
+        let Self { server, agent, tls, _dir } = self;
+        let (sender, received) = unbounded_channel();
+        tokio::spawn(async move {
+            let _dir = _dir;
+            loop {
+                let (stream, _) = agent.accept().await.unwrap();
+                let stream = tls.accept(stream).await.unwrap();
+                let sender = sender.clone();
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    sender.send(format!("{} {}", request.method(), request.uri())).unwrap();
+                    let answer = hyper::Response::builder().status(400).body(Full::new(Bytes::new()));
+                    async move { answer }
+                });
+                let serving = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(serving);
+            }
+        });
+        (server, received)
     }
 
     pub(super) async fn accept(&self) -> TlsStream<TcpStream> {

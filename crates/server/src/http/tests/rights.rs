@@ -7,7 +7,9 @@ use hyper::header::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::agents::Bed;
 use super::*;
+use crate::http::query::READ_NAMES;
 
 const SECRETS: &str = "/api/v1/namespaces/samples/secrets";
 
@@ -209,6 +211,9 @@ const OTHER_PARAMETERS: &[(&str, &[&str])] = &[
     ("fieldValidation", &["Strict", "Warn", "Ignore"]),
     ("gracePeriodSeconds", &["30", "-1"]),
     ("propagationPolicy", &["Orphan", "Background", "Foreground"]),
+    ("includeObject", &["None", "Metadata", "Object"]),
+    ("preconditions.uid", &["sample"]),
+    ("preconditions.resourceVersion", &["1"]),
 ];
 
 /// Each request is allowed with its verb alone, and refused with all verbs but that.
@@ -268,7 +273,7 @@ async fn no_other_parameter_changes_the_verb() {
                 200 => is_allowed && verb != "create",
                 201 => is_allowed && verb == "create",
                 400 => true,
-                422 | 504 => is_allowed,
+                409 | 422 | 504 => is_allowed,
                 403 => !is_allowed,
                 _ => false,
             };
@@ -292,9 +297,133 @@ async fn no_other_parameter_changes_the_verb() {
         }
     }
     assert_eq!(server.api.registry.storage.revision(), revision, "dry runs write nothing");
+    let tested = OTHER_PARAMETERS.iter().map(|(it, _)| *it).chain(["watch"]);
+    assert_all_read_parameters_are_in(&tested.collect());
     // These parameters are refused with any value.
     let unserved: Vec<String> = unserved.iter().map(|(verb, it)| format!("{verb} {it}")).collect();
     expect![[r#""#]].assert_eq(&unserved.join("\n"));
+}
+
+/// Checks that the requests of this test have all query parameters that the server has read of them.
+fn assert_all_read_parameters_are_in(tested: &BTreeSet<&str>) {
+    let read = READ_NAMES.take();
+    let missing: Vec<&String> = read.iter().filter(|it| !tested.contains(it.as_str())).collect();
+    assert!(missing.is_empty(), "the server reads parameters that no request of this test has: {missing:?}");
+}
+
+/// Boolean query parameters of log, exec and attach requests, and those of other requests that could change the verb.
+const STREAM_FLAGS: &[&str] =
+    &["follow", "previous", "timestamps", "stdin", "stdout", "stderr", "tty", "watch", "pretty"];
+
+/// Other query parameters of log, exec, attach, port-forward and proxy requests, with values of each.
+const STREAM_PARAMETERS: &[(&str, &[&str])] = &[
+    ("command", &["id", "id&command=-u"]),
+    ("container", &["c"]),
+    ("dryRun", &["All"]),
+    ("fieldManager", &["exec"]),
+    ("fieldSelector", &["metadata.name%3Dother"]),
+    ("fieldValidation", &["Strict"]),
+    ("insecureSkipTLSVerifyBackend", &["true"]),
+    ("labelSelector", &["app%3Da"]),
+    ("limitBytes", &["9"]),
+    ("method", &["POST", "GET"]),
+    ("path", &["exec", "..%2F..%2Fexec"]),
+    ("ports", &["80", "80,81"]),
+    ("resourceVersion", &["0"]),
+    ("sinceSeconds", &["3"]),
+    ("sinceTime", &["2026-01-01T00:00:00Z"]),
+    ("stream", &["Stdout", "All"]),
+    ("tailLines", &["5"]),
+    ("timeout", &["5s"]),
+    ("verb", &["create", "get"]),
+];
+
+/// The requests for which an agent is asked: method, path below the pods of a namespace, subresource, the verbs that are
+/// all needed for it, and the start of the agent's URL.
+const STREAM_REQUESTS: &[(&str, &str, &str, &[&str], &str)] = &[
+    ("GET", "p/log", "log", &["get"], "/containerLogs/default/p/c"),
+    ("GET", "p/exec", "exec", &["get", "create"], "/exec/default/p/c"),
+    ("POST", "p/exec", "exec", &["create"], "/exec/default/p/c"),
+    ("GET", "p/attach", "attach", &["get", "create"], "/attach/default/p/c"),
+    ("POST", "p/attach", "attach", &["create"], "/attach/default/p/c"),
+    ("GET", "p/portforward", "portforward", &["get", "create"], "/portForward/default/p"),
+    ("POST", "p/portforward", "portforward", &["create"], "/portForward/default/p"),
+    ("GET", "p:8080/proxy/", "proxy", &["get"], "/podProxy/default/p/http/8080/"),
+    ("POST", "p:8080/proxy/", "proxy", &["create"], "/podProxy/default/p/http/8080/"),
+    ("PUT", "p:8080/proxy/", "proxy", &["update"], "/podProxy/default/p/http/8080/"),
+    ("PATCH", "p:8080/proxy/", "proxy", &["patch"], "/podProxy/default/p/http/8080/"),
+    ("DELETE", "p:8080/proxy/", "proxy", &["delete"], "/podProxy/default/p/http/8080/"),
+];
+
+/// Each log, exec, attach, port-forward and proxy request is allowed with its subresource and verbs alone, and refused
+/// with all permissions but one of these. The agent is asked for what was authorized, with the method of the request.
+#[tokio::test]
+async fn agents_are_asked_for_what_is_authorized() {
+    let (server, mut asked) = Bed::new("system:node:n", "system:nodes").await.serve_agent();
+    let subresources: BTreeSet<&str> = STREAM_REQUESTS.iter().map(|it| it.2).collect();
+    let rule = |subresource: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [format!("pods/{subresource}")], "verbs": verbs});
+    let mut granted = BTreeSet::new();
+    for (_, _, subresource, verbs, _) in STREAM_REQUESTS {
+        let user = format!("only-{}-{subresource}", verbs.join("-"));
+        if granted.insert(user.clone()) {
+            server.grant(&user, json!([rule(subresource, verbs)])).await;
+        }
+        for verb in *verbs {
+            let user = format!("all-but-{verb}-{subresource}");
+            if !granted.insert(user.clone()) {
+                continue;
+            }
+            let others: Vec<&str> = VERBS.into_iter().filter(|it| it != verb).collect();
+            let rules: Vec<Value> = subresources
+                .iter()
+                .map(|it| rule(it, if it == subresource { &others } else { &VERBS }))
+                .chain([json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]})])
+                .collect();
+            server.grant(&user, json!(rules)).await;
+        }
+    }
+    READ_NAMES.take();
+
+    // Each request is over a TLS connection of its own, so there are a few spellings of each kind only.
+    let spelled = STREAM_FLAGS
+        .iter()
+        .flat_map(|name| SPELLINGS.iter().step_by(4).map(move |(it, _)| (*name, it.replace("watch", name))));
+    let parameters = STREAM_PARAMETERS.iter().flat_map(|(name, values)| {
+        let unset = (*name, (*name).to_owned());
+        [unset].into_iter().chain(values.iter().map(move |it| (*name, format!("{name}={it}"))))
+    });
+    let queries: Vec<(&str, String)> = spelled.chain(parameters).collect();
+    let mut unserved: BTreeSet<(&str, &str)> =
+        queries.iter().flat_map(|(name, _)| subresources.iter().map(|it| (*it, *name))).collect();
+    for (parameter, query) in &queries {
+        for (method, path, subresource, verbs, agent_path) in STREAM_REQUESTS {
+            let uri = format!("{PODS}/{path}?{query}");
+            let mut code = async |user: String| {
+                let mut request = Request::builder().method(*method).uri(&uri);
+                if !matches!(*subresource, "log" | "proxy") {
+                    request = request.header("connection", "upgrade").header("upgrade", "SPDY/3.1");
+                }
+                let request = request.body(Full::new(Bytes::new())).unwrap();
+                let response = server.answered(Some(&someone(&user, &[])), request).await;
+                (response.status().as_u16(), asked.try_recv().ok())
+            };
+            for verb in *verbs {
+                let refused = code(format!("all-but-{verb}-{subresource}")).await;
+                assert_eq!(refused, (403, None), "{method} {uri} without {verb}");
+            }
+            match code(format!("only-{}-{subresource}", verbs.join("-"))).await {
+                (_, Some(asked)) => {
+                    assert!(asked.starts_with(&format!("{method} {agent_path}")), "{method} {uri}: {asked}");
+                    unserved.remove(&(*subresource, *parameter));
+                }
+                // A parameter that cannot be read.
+                (code, None) => assert!(matches!(code, 400 | 422), "{method} {uri}: {code}"),
+            }
+        }
+    }
+    assert!(unserved.is_empty(), "refused with any value: {unserved:?}");
+    let tested = STREAM_FLAGS.iter().copied().chain(STREAM_PARAMETERS.iter().map(|(it, _)| *it));
+    assert_all_read_parameters_are_in(&tested.collect());
 }
 
 /// A refused fence delays the writes of others that are in the same transaction, so it needs rights to the Lease.
@@ -328,22 +457,7 @@ async fn a_lease_fence_needs_the_right_to_update_its_lease() {
 fn no_header_gives_a_request_more_rights() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(samples::server());
-    let names = prop::sample::select(vec![
-        "impersonate-user",
-        "impersonate-group",
-        "impersonate-uid",
-        "impersonate-extra-a",
-        "impersonate-extra-%ff",
-        "impersonate-other",
-        "authorization",
-        "user-agent",
-        "accept",
-        "content-type",
-        "x-remote-user",
-        "x-remote-group",
-        "x-forwarded-for",
-        "connection",
-    ]);
+    let names = prop::sample::select(crate::http::fuzz::header_names());
     let text = prop_oneof![
         prop::collection::vec(prop_oneof![0x20..=0x7e_u8, 0x80..=0xff_u8], 0..12),
         prop::sample::select(vec![
