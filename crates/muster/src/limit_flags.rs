@@ -3,9 +3,14 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use anyhow::bail;
 use muster_server::LimitsConfig;
 
 use crate::duration_flag;
+
+/// Maximum of `--reauthorization-interval`, so that a watch or stream ends at most a minute after its credential was
+/// revoked.
+const REAUTHORIZATION_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Flags for the limits and deadlines of the API server.
 #[derive(Debug, clap::Args)]
@@ -32,8 +37,9 @@ pub(crate) struct LimitFlags {
     /// watches, logs, exec and proxies
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
     response_timeout: Duration,
-    /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_flag::parse_duration)]
+    /// Interval at which the credentials and permissions of open watches, logs, exec and port-forwards are rechecked, at
+    /// most 60s
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_reauthorization_interval)]
     reauthorization_interval: Duration,
     /// Maximum number of concurrent watches of all users; one user may have at most 5,000
     #[arg(long, value_name = "N", default_value = "50000")]
@@ -60,6 +66,17 @@ impl LimitFlags {
     }
 }
 
+/// Parses a positive duration of at most [`REAUTHORIZATION_INTERVAL_MAX`].
+fn parse_reauthorization_interval(text: &str) -> anyhow::Result<Duration> {
+    let interval = duration_flag::parse_duration(text)?;
+    if REAUTHORIZATION_INTERVAL_MAX < interval {
+        bail!(
+            "{text:?} is longer than 60s, and a watch or stream must end within a minute after its credential was revoked"
+        );
+    }
+    Ok(interval)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -77,5 +94,17 @@ mod tests {
         let parsed = Command::parse_from(["muster"]);
         assert_eq!(parsed.limits.limits_config(), LimitsConfig::default());
         assert!(Command::try_parse_from(["muster", "--request-timeout", "0s"]).is_err());
+    }
+
+    #[test]
+    fn reauthorization_interval_is_at_most_a_minute() {
+        let parse = |it| Command::try_parse_from(["muster", "--reauthorization-interval", it]);
+        let Ok(parsed) = parse("1m") else { panic!("1m is accepted") };
+        assert_eq!(parsed.limits.limits_config().reauthorize_interval, REAUTHORIZATION_INTERVAL_MAX);
+        for too_long in ["61s", "2m", "24h"] {
+            let Err(error) = parse(too_long) else { panic!("{too_long} is refused") };
+            let expected = format!("{too_long:?} is longer than 60s");
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
     }
 }
