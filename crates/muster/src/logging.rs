@@ -19,7 +19,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 use tracing_subscriber::fmt::format::{Format as TextFormat, Writer};
@@ -81,6 +81,7 @@ pub(crate) fn init(format: LogFormat, level: &str) -> anyhow::Result<()> {
             });
         }
         LogFormat::Json => {
+            output::set_dropped_lines_format(dropped_lines_json);
             lines.event_format(RepeatLimitedFormat::new(JsonFormat)).init();
             set_panic_hook(|panic| tracing::error!(%panic));
         }
@@ -188,17 +189,31 @@ where
         let mut line = JsonLogFields(Map::new());
         event.record(&mut line);
         // These come last, so that event fields of the same name cannot replace them.
-        line.insert_field("time", Timestamp::now().to_string());
-        line.insert_field("level", metadata.level().as_str());
-        line.insert_field("target", metadata.target());
+        line.insert_common_fields(*metadata.level(), metadata.target());
         writeln!(writer, "{}", Value::Object(line.0))
     }
+}
+
+/// Returns the JSON line that reports the number of dropped lines.
+fn dropped_lines_json(count: u64) -> String {
+    let mut line = JsonLogFields(Map::new());
+    line.insert_field("message", "log lines could not be written");
+    line.insert_field("dropped", count);
+    line.insert_common_fields(Level::WARN, module_path!());
+    format!("{}\n", Value::Object(line.0))
 }
 
 /// The fields of one log event, as a JSON object.
 struct JsonLogFields(Map<String, Value>);
 
 impl JsonLogFields {
+    /// Adds the fields that each line has: its time, level and target.
+    fn insert_common_fields(&mut self, level: Level, target: &str) {
+        self.insert_field("time", Timestamp::now().to_string());
+        self.insert_field("level", level.as_str());
+        self.insert_field("target", target);
+    }
+
     /// Adds a field of the log event.
     fn insert_field(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.to_owned(), value.into());

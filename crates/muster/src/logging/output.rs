@@ -48,6 +48,10 @@ enum QueueMessage {
     Flush(SyncSender<()>),
 }
 
+/// Formats the line that reports this number of dropped lines. Set by [`init`](super::init) for the log format; until
+/// then, the line is text.
+static DROPPED_LINES_FORMAT: OnceLock<fn(u64) -> String> = OnceLock::new();
+
 /// Number of lines that were dropped, because the queue was full or a write failed, and that are not reported yet.
 static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
@@ -57,7 +61,8 @@ impl StderrQueue {
     pub(super) fn get_or_start() -> Self {
         let started = || {
             let (sender, messages) = sync_channel(QUEUED_LINES_MAX);
-            let write = move || write_queued_lines(&messages, &mut stderr(), &DROPPED_LINES);
+            let format = |count| DROPPED_LINES_FORMAT.get().copied().unwrap_or(dropped_lines_text)(count);
+            let write = move || write_queued_lines(&messages, &mut stderr(), &DROPPED_LINES, format);
             let _ = std::thread::Builder::new().name("log".into()).spawn(write);
             Self(sender)
         };
@@ -70,6 +75,16 @@ impl StderrQueue {
             DROPPED_LINES.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Sets how the number of dropped lines is formatted.
+pub(super) fn set_dropped_lines_format(format: fn(u64) -> String) {
+    let _ = DROPPED_LINES_FORMAT.set(format);
+}
+
+/// Returns the line of text that reports the number of dropped lines.
+pub(super) fn dropped_lines_text(count: u64) -> String {
+    format!("muster: {count} log lines could not be written\n")
 }
 
 /// Waits until the thread has tried to write all queued lines, at most [`FLUSH_TIMEOUT`].
@@ -178,8 +193,13 @@ fn truncate_line(line: &[u8]) -> Vec<u8> {
 }
 
 /// Writes the queued lines until all senders are dropped. It is the body of the writer thread.
-fn write_queued_lines(messages: &Receiver<QueueMessage>, out: &mut impl Write, dropped: &AtomicU64) {
-    let mut backlog = UnwrittenLines { first: None, dropped };
+fn write_queued_lines(
+    messages: &Receiver<QueueMessage>,
+    out: &mut impl Write,
+    dropped: &AtomicU64,
+    format_dropped: fn(u64) -> String,
+) {
+    let mut backlog = UnwrittenLines { first: None, dropped, format_dropped };
     loop {
         let next = match backlog.is_empty() {
             true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -207,6 +227,8 @@ struct UnwrittenLines<'a> {
     first: Option<Vec<u8>>,
     /// Number of other lines that were dropped, because the queue was full or a write failed.
     dropped: &'a AtomicU64,
+    /// Formats the line that reports the number of dropped lines.
+    format_dropped: fn(u64) -> String,
 }
 
 impl UnwrittenLines<'_> {
@@ -234,7 +256,7 @@ impl UnwrittenLines<'_> {
             self.first = None;
         }
         let count = self.dropped.swap(0, Ordering::Relaxed);
-        if 0 < count && writeln!(out, "muster: {count} log lines could not be written").is_err() {
+        if 0 < count && out.write_all((self.format_dropped)(count).as_bytes()).is_err() {
             self.dropped.fetch_add(count, Ordering::Relaxed);
             return false;
         }
@@ -257,6 +279,8 @@ pub(crate) fn aligned_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) ->
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -292,7 +316,7 @@ mod tests {
             let (sender, messages) = sync_channel(10);
             lines.iter().for_each(|it| sender.send(QueueMessage::Line(it.as_bytes().to_vec())).unwrap());
             drop(sender);
-            write_queued_lines(&messages, disk, &dropped);
+            write_queued_lines(&messages, disk, &dropped, dropped_lines_text);
         };
         write(&mut disk, &["one\n", "two\n", "three\n"]);
         disk.is_full = false;
@@ -301,9 +325,24 @@ mod tests {
     }
 
     #[test]
+    fn dropped_lines_are_reported_in_the_log_format() {
+        let (mut disk, dropped) = (Disk { is_full: false, written: String::new() }, AtomicU64::new(3));
+        let (sender, messages) = sync_channel(10);
+        sender.send(QueueMessage::Line(b"{\"message\":\"next\"}\n".to_vec())).unwrap();
+        drop(sender);
+        write_queued_lines(&messages, &mut disk, &dropped, super::super::dropped_lines_json);
+        let lines: Vec<Value> = disk.written.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0]["message"], "log lines could not be written");
+        assert_eq!((&lines[0]["dropped"], &lines[0]["level"]), (&3.into(), &"WARN".into()));
+        assert!(lines[0]["time"].is_string() && lines[0]["target"].is_string());
+    }
+
+    #[test]
     fn the_first_line_that_failed_is_written_when_there_is_room() {
         let (mut disk, dropped) = (Disk { is_full: true, written: String::new() }, AtomicU64::new(0));
-        let mut backlog = UnwrittenLines { first: None, dropped: &dropped };
+        let mut backlog =
+            UnwrittenLines { first: None, dropped: &dropped, format_dropped: dropped_lines_text };
         ["one\n", "two\n", "three\n"].iter().for_each(|it| backlog.add_line(it.as_bytes().to_vec()));
         assert!(!backlog.write_summary(&mut disk));
         disk.is_full = false;
