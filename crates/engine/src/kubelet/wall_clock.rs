@@ -17,9 +17,6 @@ const CLOCK_STEP_MIN_MICROS: u64 = 1_000_000;
 const CLOCK_STEPS_MAX: usize = 32;
 
 /// The wall clock of a node: converts between node time and wall-clock time. By default, both are the same.
-///
-/// Rule: each time is converted with the difference that the clocks had at that time. A change of the wall clock
-/// therefore changes no timestamp from before the change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WallClock {
     /// Wall-clock time minus node time before the first of `steps`, in microseconds.
@@ -58,6 +55,9 @@ impl WallClock {
     }
 
     /// Converts a node time to wall-clock time.
+    ///
+    /// Rule: each time is converted with the difference that the clocks had at that time. A change of the wall clock
+    /// therefore changes no timestamp from before the change.
     pub fn wall_time(&self, at: Time) -> Time {
         let step = self.steps.iter().rev().find(|it| it.at <= at);
         Time::from_micros(at.as_micros().saturating_add(step.map_or(self.initial_offset, |it| it.offset)))
