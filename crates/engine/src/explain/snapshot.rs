@@ -19,7 +19,7 @@ use super::{
 use crate::controller::Event;
 use crate::controller::Malformed;
 use crate::daemonset::facts::{
-    self, ConditionStatus, Kind, Pod, RequiredNodeAffinity, Revision, Set, UpdateStrategy, WatchedObject,
+    self, ConditionStatus, Kind, RequiredNodeAffinity, Revision, Set, UpdateStrategy, WatchedObject,
 };
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
@@ -65,7 +65,7 @@ const UNKNOWN_MODE_NOTE: &str = "Cannot tell whether the controller runs in assi
                                  when its pod is deleted, and there is no rollback.";
 
 /// The pods of a DaemonSet, by the name of their node.
-pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<Pod>>>;
+pub(crate) type PodsByNode = BTreeMap<Text, Vec<Arc<facts::Pod>>>;
 
 /// Why the state of a DaemonSet cannot be computed from a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -396,7 +396,7 @@ impl Snapshot {
             || waits_for_scheduler;
         if let Some((fit_explainer, own)) = fit_explainer.filter(|_| is_unplaced) {
             let here = planner.pods_on(&self.key, &explained.node);
-            let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
+            let left = |it: &&Arc<facts::Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&explained.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
             if let Some(it) = fit_explainer.unfit_detail(&explained.node, &left.collect()) {
                 message = it.reason;

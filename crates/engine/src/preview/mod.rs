@@ -27,7 +27,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use crate::daemonset::facts::{
-    ConditionStatus, Kind, Phase, Pod, REVISION_HASH_LABEL, Revision, Set, StoredVerdict, UpdateStrategy,
+    self, ConditionStatus, Kind, Phase, REVISION_HASH_LABEL, Revision, Set, StoredVerdict, UpdateStrategy,
     WatchedObject,
 };
 use crate::daemonset::plan::{Claim, Plan, RevisionWrite, RolloutWrite, Settings};
@@ -167,7 +167,7 @@ struct RolloutSimulation<'a> {
     /// The DaemonSet controller's rules, with the simulated state of the cluster.
     planner: Planner,
     /// The DaemonSet's pods by node at the start of the simulation, and the pods that it adopts during the simulation.
-    initial_pods: BTreeMap<Text, Vec<Arc<Pod>>>,
+    initial_pods: BTreeMap<Text, Vec<Arc<facts::Pod>>>,
     /// Names of the pods that the simulation created.
     created_pods: BTreeSet<Text>,
     /// Time at which the simulated rollout starts.
@@ -313,7 +313,7 @@ impl<'a> RolloutSimulation<'a> {
         }
         for (pod, hash) in &plan.relabel {
             let labels = with_label(&pod.labels, REVISION_HASH_LABEL, hash);
-            self.apply_object(WatchedObject::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
+            self.apply_object(WatchedObject::Pod(Arc::new(facts::Pod { labels, ..facts::Pod::clone(pod) })));
         }
         // Creates missing pods before it deletes the next outdated ones, so that a batch is what the budget allows.
         let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
@@ -370,7 +370,10 @@ impl<'a> RolloutSimulation<'a> {
                 if let Some(node) = &it.target {
                     self.initial_pods.entry(node.clone()).or_default().push(it.clone());
                 }
-                self.apply_object(WatchedObject::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+                self.apply_object(WatchedObject::Pod(Arc::new(facts::Pod {
+                    owner,
+                    ..facts::Pod::clone(it)
+                })));
             }
             Claim::ReleasePod(it) => self.remove_pod(it),
             Claim::AdoptRevision(it) => {
@@ -445,7 +448,7 @@ impl<'a> RolloutSimulation<'a> {
     /// Otherwise the pod stays pending, and the rollout waits for it.
     fn create_pod(&mut self, node: &Text, hash: &Text) {
         let here = self.planner.pods_on(&self.snapshot.key, node);
-        let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
+        let left = |it: &&Arc<facts::Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
             self.initial_pods.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
         let fits = self.fit_explainer.and_then(|it| it.unfit_detail(node, &without)).is_none();
@@ -454,7 +457,7 @@ impl<'a> RolloutSimulation<'a> {
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.snapshot.key.name, self.resource_version).into();
         self.created_pods.insert(name.clone());
-        let pod = Pod {
+        let pod = facts::Pod {
             key: ObjectKey::new(self.snapshot.key.namespace.clone(), name.clone()),
             uid: name,
             resource_version: 0,
@@ -491,11 +494,11 @@ impl<'a> RolloutSimulation<'a> {
                 } else if is_ready && pod.is_live() && pod.ready_since.is_none() && pod.problem.is_none() {
                     let ready_since = Some(self.now);
                     let (bound, phase) = (true, Phase::Running);
-                    self.apply_object(WatchedObject::Pod(Arc::new(Pod {
+                    self.apply_object(WatchedObject::Pod(Arc::new(facts::Pod {
                         ready_since,
                         bound,
                         phase,
-                        ..Pod::clone(&pod)
+                        ..facts::Pod::clone(&pod)
                     })));
                 }
             }
@@ -516,7 +519,7 @@ impl<'a> RolloutSimulation<'a> {
     }
 
     /// Applies the simulated deletion of a pod to the planner.
-    fn remove_pod(&mut self, pod: &Pod) {
+    fn remove_pod(&mut self, pod: &facts::Pod) {
         self.remove_object(Kind::Pods, pod.key.clone());
     }
 
@@ -537,13 +540,13 @@ impl<'a> RolloutSimulation<'a> {
         for node in &mut after.nodes {
             node.explained.pod = node.explained.pod.take().filter(|it| !self.created_pods.contains(it));
         }
-        let is_there = |it: &&Arc<Pod>| it.is_live();
+        let is_there = |it: &&Arc<facts::Pod>| it.is_live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
         for node in after.nodes.iter().filter(|it| it.explained.state != NodeSummary::Gone) {
             let name = &node.explained.node;
-            let before: Vec<&Arc<Pod>> =
+            let before: Vec<&Arc<facts::Pod>> =
                 self.initial_pods.get(name).into_iter().flatten().filter(is_there).collect();
-            let now: Vec<&Arc<Pod>> =
+            let now: Vec<&Arc<facts::Pod>> =
                 self.planner.pods_on(&self.snapshot.key, name).iter().filter(is_there).collect();
             let stays = before.iter().any(|it| now.iter().any(|now| now.uid == it.uid));
             match (before.is_empty(), now.is_empty()) {

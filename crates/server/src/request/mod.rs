@@ -22,6 +22,7 @@ pub(crate) use self::user::{
     SIMULATED_NODES_USER, TrustLevel, UNAUTHENTICATED_GROUP, User, parse_node_name, parse_service_account,
     service_account_groups, service_account_user_name,
 };
+use crate::validation::warnings::WARNINGS_MAX;
 
 /// Maximum length of the name of a field manager in bytes. A longer name from the user agent is truncated.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
@@ -66,9 +67,6 @@ pub(crate) enum FieldValidation {
     /// A request with unknown or duplicate fields fails.
     Strict,
 }
-
-/// Maximum number of warnings about one request. A response contains 4,096 characters of them, which are fewer.
-pub(crate) const WARNINGS_MAX: usize = 500;
 
 impl RequestContext {
     pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
@@ -115,7 +113,7 @@ impl RequestContext {
     }
 
     /// Adds a `Warning` header with this text to the response. Does nothing if the response already has this warning or
-    /// `WARNINGS_MAX` others.
+    /// [`WARNINGS_MAX`] others.
     pub(crate) fn add_warning(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);

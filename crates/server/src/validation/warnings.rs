@@ -11,7 +11,6 @@ use super::WriteToValidate;
 use super::field_error::ErrorPath;
 use super::names;
 use super::pod::for_each_container;
-use crate::request::WARNINGS_MAX;
 use crate::small_map::SmallSet;
 use crate::subresource::Subresource;
 use crate::unstructured::{is_set, list_at, str_at};
@@ -21,6 +20,9 @@ use muster_api::well_known::{
     LABEL_BETA_ARCH, LABEL_BETA_INSTANCE_TYPE, LABEL_BETA_OS, LABEL_FAILURE_DOMAIN_BETA_REGION,
     LABEL_FAILURE_DOMAIN_BETA_ZONE,
 };
+
+/// Maximum number of warnings about one request. A response contains 4,096 characters of them, which are fewer.
+pub(crate) const WARNINGS_MAX: usize = 500;
 
 /// Maximum total size of the warnings about an object, which the last warning may exceed. A response contains 4,096
 /// characters of them.

@@ -28,7 +28,7 @@ const SERVER_LAYERS: &[&[&str]] =
 const ALLOWED_TWICE: [&str; 2] = ["Node", "Pod"];
 
 /// Files that import a name of [`ALLOWED_TWICE`] from another module instead of writing it with its module.
-const UNQUALIFIED_MAX: usize = 2;
+const UNQUALIFIED_MAX: usize = 0;
 
 /// Words for which Kubernetes or Rust has a better one; docs/glossary.md has it.
 const BANNED: [&str; 28] = [
