@@ -29,8 +29,7 @@ impl BackoffPolicy {
         self.min.saturating_mul(1 << failures.saturating_sub(1).min(31)).min(self.max)
     }
 
-    /// Returns the delay after a further failure. `before` is the delay after the failure before it, `None` if there
-    /// was none.
+    /// Returns the delay after another failure. `before` is the previous delay, or `None` if this is the first failure.
     pub fn next_delay(&self, before: Option<Duration>) -> Duration {
         before.map_or(self.min, |it| it.saturating_mul(2)).min(self.max)
     }

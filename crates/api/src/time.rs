@@ -143,7 +143,7 @@ pub enum GoDurationError<'a> {
     UnknownUnit(&'a str),
 }
 
-/// Parses a duration in Go's format, such as `90s`, `1h30m`, `-1.5h` or `0`. A duration has at most 2⁶³-1 nanoseconds.
+/// Parses a duration in Go's format, such as `90s`, `1h30m`, `-1.5h` or `0`. A duration has -2⁶³ to 2⁶³-1 nanoseconds.
 /// Upstream: `time.ParseDuration`.
 pub fn parse_go_duration(text: &str) -> Result<SignedDuration, GoDurationError<'_>> {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -74,8 +74,8 @@ pub(crate) fn new_caller(context: &Context) -> Caller {
     Caller { client: context.client.clone(), limits: Some(limits) }
 }
 
-/// Sends a call about a DaemonSet, and returns the response. The call is not part of a plan.
-pub(crate) async fn call_once(context: &Context, set: &Arc<Set>, call: PlannedCall) -> Response {
+/// Sends a single call about a DaemonSet outside of any plan, and returns the response.
+pub(crate) async fn send_standalone_call(context: &Context, set: &Arc<Set>, call: PlannedCall) -> Response {
     let call = DaemonSetCall::standalone(set.clone(), call, context.options.settings.binding);
     let (outcome, took) = new_caller(context).call(DaemonSetController::encode(&call)).await;
     let response = Response::decode(&call.call, outcome);

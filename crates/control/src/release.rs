@@ -19,7 +19,7 @@ use muster_events::clock::now;
 use serde_json::Value;
 
 use crate::call::CALL_TIMEOUT;
-use crate::daemonset::call_once;
+use crate::daemonset::send_standalone_call;
 use crate::explain_query::ExplainQueries;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
@@ -303,10 +303,10 @@ async fn clear_conditions(
         }
         let mut status = set.status.clone();
         status.conditions.clear();
-        match call_once(context, &set, PlannedCall::PutStatus { of: set.clone(), status }).await {
+        match send_standalone_call(context, &set, PlannedCall::PutStatus { of: set.clone(), status }).await {
             Response::Refused(CallError::NotFound) => return Ok(false),
             Response::Refused(CallError::Conflict) => {
-                match call_once(context, &set, PlannedCall::ReadSet).await {
+                match send_standalone_call(context, &set, PlannedCall::ReadSet).await {
                     Response::Set(fresh) => set = fresh,
                     Response::Refused(CallError::NotFound) => return Ok(false),
                     Response::Refused(reason) => return refused(&set.key, &reason),

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use muster_store::{
-    Backend, Commit, CommitError, DbOptions, EncryptionKeys, Fence, FollowerStatistics, OnCommitted,
-    OnReadBarrier, PublishedStore, ReadBarrierError, Revision,
+    Backend, Commit, CommitError, DbOptions, EncryptionKeys, Fence, OnCommitted, OnReadBarrier,
+    PublishedStore, ReadBarrierError, Revision, SyncStatistics,
 };
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ pub struct EtcdBackend {
     /// Number of commits that were submitted and are not answered yet.
     queued: Arc<AtomicUsize>,
     queue_max: usize,
-    statistics: Arc<Mutex<FollowerStatistics>>,
+    statistics: Arc<Mutex<SyncStatistics>>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -57,7 +57,7 @@ pub fn open(
     let (commands, received) = mpsc::unbounded_channel();
     let (opened, is_open) = sync_mpsc::channel();
     let queued = Arc::new(AtomicUsize::new(0));
-    let statistics: Arc<Mutex<FollowerStatistics>> = Arc::default();
+    let statistics: Arc<Mutex<SyncStatistics>> = Arc::default();
     let (in_driver, statistics_in_driver) = (queued.clone(), statistics.clone());
     let run = move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -140,7 +140,7 @@ impl Backend for EtcdBackend {
         let _ = self.commands.send(Command::Compact(revision, fence));
     }
 
-    fn follower_statistics(&self) -> Option<FollowerStatistics> {
+    fn sync_statistics(&self) -> Option<SyncStatistics> {
         Some(*self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

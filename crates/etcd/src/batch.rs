@@ -130,9 +130,9 @@ impl BatchBuilder {
         BATCH_WRITES_MAX <= self.request.success.len()
     }
 
-    /// Whether the commit can be added: the transaction has space for it, and no commit that was added before expects a
-    /// different revision of the same namespace. Always `true` for the first commit; if it is too large for any
-    /// transaction, [`Self::add`] or etcd rejects it.
+    /// Whether the commit can be added: the transaction has space for it, and no commit that was added before requires
+    /// another revision of the same Namespace object (`Commit::within`). Always `true` for the first commit; if it is
+    /// too large for any transaction, [`Self::add`] or etcd rejects it.
     pub(crate) fn fits(&self, keys: &Keyspace, commit: &Commit) -> bool {
         let size = |index: &SelectorIndex, draft: &ObjectDraft| {
             index.as_bytes().len() + draft.head.len() + draft.tail.len()

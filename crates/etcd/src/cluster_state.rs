@@ -103,10 +103,10 @@ pub enum UnusableError {
     TooNew { level: u32, supported: u32 },
 }
 
-/// What a running server has seen of the cluster that it follows. If the current state of etcd contradicts it, etcd or
-/// the cluster was restored or replaced.
+/// The etcd revisions that a running server has observed. If the current state of etcd contradicts them, etcd or the
+/// cluster was restored or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FollowedCluster {
+pub(crate) struct ObservedRevisions {
     /// The etcd revision of the last write of `m/source` when the objects were loaded. 0 if the key did not exist.
     pub(crate) source_revision: i64,
     /// The etcd revision up to which the server has seen all events.
@@ -127,7 +127,7 @@ pub enum ReplacedError {
     Restored,
 }
 
-impl FollowedCluster {
+impl ObservedRevisions {
     /// Fails if `current`, the current revision of etcd, is below the revision that the server has already seen.
     pub(crate) fn check_revision(&self, current: i64) -> Result<(), ReplacedError> {
         match current < self.revision {

@@ -21,8 +21,8 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use muster_store::{
-    Commit, CommitError, CommitEvent, Fence, FollowerStatistics, HistoryWindow, LogError, OnCommitted,
-    OnFailure, OnReadBarrier, PublishedStore, Revision, StoreLimits,
+    Commit, CommitError, CommitEvent, Fence, HistoryWindow, LogError, OnCommitted, OnFailure, OnReadBarrier,
+    PublishedStore, Revision, StoreLimits, SyncStatistics,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -89,7 +89,7 @@ pub(crate) struct DriverConfig<A> {
     pub(crate) limits: StoreLimits,
     /// Number of commits that were submitted and are not answered yet.
     pub(crate) queued: Arc<AtomicUsize>,
-    pub(crate) statistics: Arc<Mutex<FollowerStatistics>>,
+    pub(crate) statistics: Arc<Mutex<SyncStatistics>>,
     pub(crate) on_failure: OnFailure,
     /// The etcd revision up to which `published` has all events.
     pub(crate) revision: i64,
@@ -106,7 +106,7 @@ struct Driver<A> {
     window: HistoryWindow,
     limits: StoreLimits,
     queued: Arc<AtomicUsize>,
-    statistics: Arc<Mutex<FollowerStatistics>>,
+    statistics: Arc<Mutex<SyncStatistics>>,
     source_revision: i64,
     /// Commits that wait for a transaction.
     queue: VecDeque<QueuedCommit>,
@@ -348,7 +348,7 @@ impl<A: EtcdApi> Driver<A> {
     }
 
     /// Changes the statistics with `update`.
-    fn update_statistics(&self, update: impl FnOnce(&mut FollowerStatistics)) {
+    fn update_statistics(&self, update: impl FnOnce(&mut SyncStatistics)) {
         update(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_store::{HistoryWindow, PublishedStore, Store, StoredObject};
 
 use crate::api::{EtcdApi, EtcdError, retry};
-use crate::cluster_state::{self, ClusterState, FollowedCluster, ReplacedError, UnusableError};
+use crate::cluster_state::{self, ClusterState, ObservedRevisions, ReplacedError, UnusableError};
 use crate::keyspace::{KeyRange, Keyspace};
 use crate::object_value::{ObjectCodec, ValueError};
 use crate::paged_range::PagedRange;
@@ -78,7 +78,7 @@ pub(crate) async fn load_again(
     keys: Keyspace,
     codec: &ObjectCodec,
     window: HistoryWindow,
-    followed: FollowedCluster,
+    followed: ObservedRevisions,
     published: &PublishedStore,
 ) -> Result<LoadedObjects, LoadError> {
     let cluster = UsableCluster::read(api, keys).await?;

@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_store::{
-    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Fence, FollowerStatistics, HistoryWindow,
-    KeyChange, LinkedUpdate, ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits,
-    StoredObject, WriteClass,
+    Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Fence, HistoryWindow, KeyChange,
+    LinkedUpdate, ObjectDraft, Precondition, PublishedStore, Revision, SelectorIndex, StoreLimits,
+    StoredObject, SyncStatistics, WriteClass,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -57,7 +57,7 @@ struct Server {
     published: Arc<PublishedStore>,
     events: Arc<Mutex<Vec<Arc<CommitEvent>>>>,
     queued: Arc<AtomicUsize>,
-    statistics: Arc<Mutex<FollowerStatistics>>,
+    statistics: Arc<Mutex<SyncStatistics>>,
     failure: Arc<Mutex<Option<String>>>,
     name: String,
     /// Values that a client of this server is allocating.
@@ -81,7 +81,7 @@ impl Server {
         );
         let (commands, received) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
-        let statistics: Arc<Mutex<FollowerStatistics>> = Arc::default();
+        let statistics: Arc<Mutex<SyncStatistics>> = Arc::default();
         let config = DriverConfig {
             codec: ObjectCodec::default(),
             api: Arc::new(api.clone()),
@@ -129,7 +129,7 @@ impl Server {
         outcome.await.expect("every barrier is answered")
     }
 
-    fn statistics(&self) -> FollowerStatistics {
+    fn statistics(&self) -> SyncStatistics {
         *self.statistics.lock().unwrap()
     }
 
@@ -503,7 +503,7 @@ async fn a_server_catches_up_with_a_long_history() {
     }
     assert!(3 < failed, "{failed}");
     assert_eq!(server.get("nodes//n").map(|it| value_of(&it).to_owned()).as_deref(), Some("2999"));
-    assert_eq!((etcd.watches_opened(), server.statistics()), (1, FollowerStatistics::default()));
+    assert_eq!((etcd.watches_opened(), server.statistics()), (1, SyncStatistics::default()));
 }
 
 /// A server starts although it must read a long history first.
@@ -550,7 +550,7 @@ async fn a_silent_watch_is_opened_again() {
     let last = busy.commit(put("nodes//n", Precondition::Any, "2")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(idle.published.read().revision(), last.revision);
-    assert_eq!(idle.statistics(), FollowerStatistics::default(), "nothing was lost");
+    assert_eq!(idle.statistics(), SyncStatistics::default(), "nothing was lost");
 }
 
 /// An object whose labels do not fit into a request of etcd together with its JSON, which has them too.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use muster_store::FollowerStatistics;
+use muster_store::SyncStatistics;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -513,8 +513,8 @@ impl ServerMetrics {
     }
 
     /// Sets the counters of reloads and consistency checks, which only a store on etcd has.
-    pub(crate) fn set_follower_metrics(&self, statistics: FollowerStatistics) {
-        let FollowerStatistics {
+    pub(crate) fn set_sync_metrics(&self, statistics: SyncStatistics) {
+        let SyncStatistics {
             reloads_after_compaction,
             reloads_after_loss,
             checks_passed,

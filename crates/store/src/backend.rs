@@ -30,7 +30,7 @@ pub trait Backend: Send + Sync {
 
     /// Returns the counts of reloads and consistency checks since the start. `None` if no other server writes to the
     /// storage of this backend.
-    fn follower_statistics(&self) -> Option<FollowerStatistics> {
+    fn sync_statistics(&self) -> Option<SyncStatistics> {
         None
     }
 
@@ -42,7 +42,7 @@ pub trait Backend: Send + Sync {
 /// Counts of reloads and consistency checks since the start, for a backend that follows a storage to which other
 /// servers write too. A consistency check compares all published objects with those in the storage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FollowerStatistics {
+pub struct SyncStatistics {
     /// Reloads of all objects because the storage had dropped changes that were not published yet.
     pub reloads_after_compaction: u64,
     /// Reloads of all objects because the storage did not deliver all changes.

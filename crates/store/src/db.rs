@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, RwLockReadGuard};
 
 use crate::backend::{
-    Backend, Commit, CommitError, DbOptions, Fence, FollowerStatistics, PublishedStore, ReadBarrierError,
+    Backend, Commit, CommitError, DbOptions, Fence, PublishedStore, ReadBarrierError, SyncStatistics,
 };
 use crate::local_backend::LocalBackend;
 use crate::{CommitEvent, Log, LogError, Revision, Store};
@@ -67,9 +67,9 @@ impl Db {
         self.0.backend.compact(revision, fence);
     }
 
-    /// Returns counts of reloads and consistency checks, see [`Backend::follower_statistics`].
-    pub fn follower_statistics(&self) -> Option<FollowerStatistics> {
-        self.0.backend.follower_statistics()
+    /// Returns counts of reloads and consistency checks, see [`Backend::sync_statistics`].
+    pub fn sync_statistics(&self) -> Option<SyncStatistics> {
+        self.0.backend.sync_statistics()
     }
 
     /// Stops the backend after all queued commits, see [`Backend::close`].

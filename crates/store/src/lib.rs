@@ -39,8 +39,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 pub use crate::backend::{
-    Allocation, Backend, Commit, CommitError, CommitWrite, DbOptions, Fence, FollowerStatistics,
-    LinkedUpdate, OnBatchPublished, OnCommitted, OnFailure, OnReadBarrier, PublishedStore, ReadBarrierError,
+    Allocation, Backend, Commit, CommitError, CommitWrite, DbOptions, Fence, LinkedUpdate, OnBatchPublished,
+    OnCommitted, OnFailure, OnReadBarrier, PublishedStore, ReadBarrierError, SyncStatistics,
 };
 pub use crate::db::Db;
 pub use crate::draft::{ObjectDraft, with_resource_version};

@@ -45,7 +45,7 @@ impl StatusWriter<'_> {
         self.send_request(request.body(patch.to_string().into_bytes())).await
     }
 
-    /// Deletes the pod from the API server with grace period 0, after its containers have stopped.
+    /// Deletes the pod from the API server with grace period 0. All containers of the pod must have stopped.
     pub(super) async fn delete_pod(&self) -> ActionOutcome {
         let (name, namespace, uid) = sandbox::pod_ids(self.pod);
         let options = json!({

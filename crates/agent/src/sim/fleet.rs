@@ -347,7 +347,7 @@ impl FleetRunner {
         }
     }
 
-    /// Runs the watches, timers and calls of the fleet. Never returns.
+    /// Runs the watches, timers and calls of the fleet. Returns only if a watch ends, which kube-rs' watches never do.
     pub(super) async fn run(&mut self) {
         let fleet = format!("{FLEET_LABEL}={}", self.options.fleet);
         let nodes = Api::<wire::Node>::all(self.client.clone());

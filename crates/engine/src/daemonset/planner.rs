@@ -37,8 +37,8 @@ impl Planner {
         Self { settings, ..Self::default() }
     }
 
-    /// Whether plans can be made. They can when every kind, except optional kinds that are forbidden, was listed, and
-    /// its watch has caught up with everything that was delivered before its last list.
+    /// Whether plans can be made: every kind has been listed, except optional kinds that are forbidden. If the last list
+    /// of a kind was older than the events that were already delivered, its watch must also have caught up with them.
     pub fn is_synced(&self) -> bool {
         self.cache.is_synced()
     }

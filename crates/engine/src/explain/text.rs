@@ -21,8 +21,8 @@ use crate::daemonset::{ZERO_BUDGET_MESSAGE, is_budget_always_zero};
 /// Maximum width of a line in characters.
 const LINE_WIDTH: usize = 80;
 
-/// Number of node names that [`format_names`] prints of a list that it shortens.
-const NAMES_MAX: usize = 5;
+/// Number of node names that [`format_names`] prints before `and N more`.
+const SHORTENED_NAMES: usize = 5;
 
 /// Column at which the reason of a group of nodes starts.
 const REASON_COLUMN: usize = 22;
@@ -36,7 +36,8 @@ impl fmt::Display for Explanation {
         f.write_str("\n  NODES  STATE        WHY\n")?;
         for group in self.groups() {
             write_group(f, group.nodes.len(), &group)?;
-            let named = format_names(group.nodes.iter().map(|it| it.explained.node.as_ref()), NAMES_MAX);
+            let named =
+                format_names(group.nodes.iter().map(|it| it.explained.node.as_ref()), SHORTENED_NAMES);
             write_wrapped(f, REASON_COLUMN, &named)?;
             // Details of one node are enough: most nodes of a group have the same problem.
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
@@ -186,7 +187,10 @@ impl Explanation {
             ));
         }
         if !rollout.next.is_empty() {
-            words.push(format!("next: {}", format_names(rollout.next.iter().map(Text::as_ref), NAMES_MAX)));
+            words.push(format!(
+                "next: {}",
+                format_names(rollout.next.iter().map(Text::as_ref), SHORTENED_NAMES)
+            ));
         }
         let stalled = |it: &&crate::daemonset::facts::Condition| {
             it.kind == ConditionType::Progressing

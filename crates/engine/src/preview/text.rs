@@ -14,8 +14,8 @@ use crate::explain::{NodeSummary, format_duration, format_names, pluralize, writ
 /// Maximum number of batches that are printed. For further batches only their number is printed.
 const BATCHES_MAX: usize = 8;
 
-/// Number of node names that [`format_names`] prints of a list that it shortens.
-const NAMES_MAX: usize = 5;
+/// Number of node names that [`format_names`] prints before `and N more`.
+const SHORTENED_NAMES: usize = 5;
 
 /// Formats the preview as `muster plan` prints it.
 impl fmt::Display for RolloutPreview {
@@ -24,7 +24,7 @@ impl fmt::Display for RolloutPreview {
         write_wrapped(f, 0, &self.counts_line())?;
         f.write_str("\n")?;
         let loses: BTreeSet<&Text> = self.loses.iter().collect();
-        let all = |nodes: &[Text]| format_names(nodes.iter().map(Text::as_ref), NAMES_MAX);
+        let all = |nodes: &[Text]| format_names(nodes.iter().map(Text::as_ref), SHORTENED_NAMES);
         if !self.gains.is_empty() {
             write_labelled(f, "gains", &[all(&self.gains)])?;
         }
@@ -104,7 +104,7 @@ impl RolloutPreview {
             let nodes: Vec<&str> = nodes.map(Text::as_ref).collect();
             let count = pluralize(nodes.len(), "node");
             (!nodes.is_empty())
-                .then(|| format!("{count}: {}: {}", group.message, format_names(nodes, NAMES_MAX)))
+                .then(|| format!("{count}: {}: {}", group.message, format_names(nodes, SHORTENED_NAMES)))
         });
         groups.collect()
     }
@@ -134,9 +134,9 @@ impl RolloutPreview {
         words.push(format!("{} in {batches}{within}{takes}", pluralize(nodes, "node")));
         let width = self.batches.len().to_string().len();
         for (at, batch) in (1..).zip(&self.batches).take(BATCHES_MAX) {
-            let nodes = format_names(batch.nodes.iter().map(Text::as_ref), NAMES_MAX);
+            let nodes = format_names(batch.nodes.iter().map(Text::as_ref), SHORTENED_NAMES);
             let count = match batch.nodes.len() {
-                count if count <= NAMES_MAX + 1 => String::new(),
+                count if count <= SHORTENED_NAMES + 1 => String::new(),
                 count => format!("{count} nodes: "),
             };
             let step = batch.step.as_ref().map_or(String::new(), |it| format!(" (step {it})"));

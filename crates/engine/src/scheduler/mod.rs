@@ -361,13 +361,13 @@ impl Scheduler {
     }
 
     /// Activates the parked (unschedulable) pods that the change `hint` may make schedulable. Activated pods are tried
-    /// again (see [`SchedulingQueue::activate`]).
+    /// again (see [`SchedulingQueue::mark_retryable`]).
     ///
     /// Rule: when a node changes or loses a pod, an unschedulable pod is tried again if it could fit on that node
     /// without the pods of lower priority. A pod that is unschedulable because of other pods is tried again when any
     /// node changes, or any pod is added, removed or changed. Upstream: queueing hints.
     fn activate_for(&mut self, hint: QueueingHint<'_>) {
-        for (pod, needs_fit_check) in self.queue.activation_candidates(hint) {
+        for (pod, needs_fit_check) in self.queue.retry_candidates(hint) {
             let could_fit_after_preemption = |name: &Text| {
                 self.nodes.get(name).is_some_and(|it| self.could_fit_after_preemption(&pod, it))
             };
@@ -376,7 +376,7 @@ impl Scheduler {
                 QueueingHint::Node(_) | QueueingHint::PodsChanged => true,
             };
             if helps {
-                self.queue.activate(&pod.key);
+                self.queue.mark_retryable(&pod.key);
             }
         }
     }
@@ -451,7 +451,7 @@ impl Scheduler {
         let lower = self.queue.pods_nominated_for(node).filter(|it| it.priority < pod.priority);
         for other in lower.cloned().collect::<Vec<_>>() {
             self.queue.nominate(&other.key, None);
-            self.queue.activate(&other.key);
+            self.queue.mark_retryable(&other.key);
             if other.nominated.is_some() {
                 reconcile.calls.push(SchedulerCall::ClearNomination { pod: other });
             }

@@ -33,7 +33,7 @@ pub(super) struct SchedulingQueue {
     due: BTreeSet<(Time, ObjectKey)>,
     /// Parked pods that a change since the last call of [`Self::park`] may have made schedulable. They are tried as soon
     /// as no pod is active. When their backoff ends, they become active.
-    activated: BTreeSet<QueueOrder>,
+    retryable: BTreeSet<QueueOrder>,
     /// Unschedulable parked pods whose node affinity names nodes, by the names of these nodes.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// Unschedulable parked pods whose node affinity names no nodes.
@@ -65,11 +65,11 @@ struct PendingPod {
 enum QueueState {
     /// The pod is tried as soon as it is first in the queue.
     Active,
-    /// The pod has been parked since `since`, and becomes active at `until`. `is_activated` is whether a change since
-    /// then may have made it schedulable. Such a pod may be tried earlier, see [`SchedulingQueue::activated`]. `names`
-    /// are the nodes that the node affinity of the pod names. It is `None` if the node affinity names no nodes, or if
-    /// the pod is in backoff.
-    Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
+    /// The pod has been parked since `since`, and becomes active at `until`. `may_be_schedulable` is whether a change
+    /// since then may have made it schedulable. Such a pod may be tried earlier, see [`SchedulingQueue::retryable`].
+    /// `names` are the nodes that the node affinity of the pod names. It is `None` if the node affinity names no nodes,
+    /// or if the pod is in backoff.
+    Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, may_be_schedulable: bool },
 }
 
 /// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
@@ -172,7 +172,7 @@ impl SchedulingQueue {
             self.move_to_active(&key);
         }
         if self.active.is_empty()
-            && let Some((_, _, key)) = self.activated.first().cloned()
+            && let Some((_, _, key)) = self.retryable.first().cloned()
         {
             self.move_to_active(&key);
         }
@@ -180,9 +180,9 @@ impl SchedulingQueue {
         Some(key)
     }
 
-    /// Whether there is an active or an activated pod, so that [`Self::peek_next`] returns a pod now.
+    /// Whether there is an active or a retryable pod, so that [`Self::peek_next`] returns a pod now.
     pub(super) fn has_next_pod(&self) -> bool {
-        !self.active.is_empty() || !self.activated.is_empty()
+        !self.active.is_empty() || !self.retryable.is_empty()
     }
 
     /// Returns the time at which the next parked pod becomes active even without a change. `None` if no pod is parked.
@@ -193,11 +193,11 @@ impl SchedulingQueue {
     /// Parks an unschedulable pod until a change may help it, but at most for [`PARKED_DURATION_MAX`].
     /// `depends_on_other_pods` is whether the pod is unschedulable because of other pods.
     ///
-    /// This call empties [`Self::activated`]: parked pods that an earlier change may have helped are now tried only when
+    /// This call empties [`Self::retryable`]: parked pods that an earlier change may have helped are now tried only when
     /// their backoff ends, even if no pod is active. If they were tried at once, each deleted pod could cause thousands
     /// of scheduling attempts.
     pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
-        self.activated.clear();
+        self.retryable.clear();
         let Some(pending) = self.pending.get(key) else { return };
         let names = pending.pod.requirements.nodes_named_by_affinity();
         for name in names.iter().flatten() {
@@ -229,7 +229,7 @@ impl SchedulingQueue {
     }
 
     /// Parks a pod until its backoff ends, because a call about the pod failed. Until then,
-    /// [`Self::activation_candidates`] does not return the pod.
+    /// [`Self::retry_candidates`] does not return the pod.
     pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let attempts = self.attempts(key);
@@ -241,7 +241,7 @@ impl SchedulingQueue {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.active.remove(&queue_order(&pending.pod));
         pending.attempts = pending.attempts.saturating_add(1);
-        pending.state = QueueState::Parked { since: now, until, names, is_activated: false };
+        pending.state = QueueState::Parked { since: now, until, names, may_be_schedulable: false };
         self.due.insert((until, key.clone()));
     }
 
@@ -255,7 +255,7 @@ impl SchedulingQueue {
             return;
         };
         self.due.remove(&(until, key.clone()));
-        self.activated.remove(&queue_order(&pending.pod));
+        self.retryable.remove(&queue_order(&pending.pod));
         self.unpinned.remove(key);
         self.pod_dependent.remove(key);
         for name in names.into_iter().flatten() {
@@ -276,9 +276,9 @@ impl SchedulingQueue {
         }
     }
 
-    /// Returns the parked pods that a change may help and that are not activated yet. The `bool` is whether to check
-    /// first that the pod fits on the changed node.
-    pub(super) fn activation_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
+    /// Returns the parked pods that a change may help and that are not marked as retryable yet. The `bool` is whether to
+    /// check first that the pod fits on the changed node.
+    pub(super) fn retry_candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
         let by_node = match hint {
             QueueingHint::Node(node) => {
                 Some(self.pinned.get(node).into_iter().flatten().chain(&self.unpinned))
@@ -291,26 +291,26 @@ impl SchedulingQueue {
         let waits = |key: &ObjectKey| {
             let pending = self.pending.get(key)?;
             match &pending.state {
-                QueueState::Parked { is_activated: false, .. } => Some(pending.pod.clone()),
+                QueueState::Parked { may_be_schedulable: false, .. } => Some(pending.pod.clone()),
                 _ => None,
             }
         };
         all.filter_map(|(key, needs_fit_check)| Some((waits(key)?, needs_fit_check))).collect()
     }
 
-    /// Activates a parked pod that a change may have made schedulable. It is tried when its backoff ends, or as soon as
-    /// no other pod is active.
-    pub(super) fn activate(&mut self, key: &ObjectKey) {
+    /// Marks a parked pod as one that a change may have made schedulable. The pod stays parked: it becomes active when
+    /// its backoff ends, and is tried even earlier if no pod is active.
+    pub(super) fn mark_retryable(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let attempts = pending.attempts;
-        let QueueState::Parked { since, until, is_activated, .. } = &mut pending.state else { return };
-        if core::mem::replace(is_activated, true) {
+        let QueueState::Parked { since, until, may_be_schedulable, .. } = &mut pending.state else { return };
+        if core::mem::replace(may_be_schedulable, true) {
             return;
         }
         self.due.remove(&(*until, key.clone()));
         *until = (*until).min(*since + BACKOFF.delay(attempts));
         self.due.insert((*until, key.clone()));
-        self.activated.insert(queue_order(&pending.pod));
+        self.retryable.insert(queue_order(&pending.pod));
     }
 
     /// Sets the nominated node of a pod, or clears it if `node` is `None`. Returns the previously nominated node, or

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::waiting_callers::WaitingCallers;
 use super::{Completion, Driver, RESPONSE_TIMEOUT};
 use crate::api::{EtcdApi, EtcdError};
-use crate::cluster_state::FollowedCluster;
+use crate::cluster_state::ObservedRevisions;
 use crate::proto::RangeRequest;
 
 /// Time without a read barrier after which the driver starts one itself, to check that the watch delivers events.
@@ -80,7 +80,7 @@ impl<A: EtcdApi> Driver<A> {
     /// cluster.
     pub(super) fn handle_barrier(&mut self, result: Result<BarrierRead, EtcdError>) -> Result<(), LogError> {
         if let Ok(read) = &result {
-            FollowedCluster { revision: read.applied_before, ..self.followed_cluster() }
+            ObservedRevisions { revision: read.applied_before, ..self.observed_revisions() }
                 .check_revision(read.current)?;
         }
         let callers = self.barriers_in_progress.take().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_store::{FollowerStatistics, LogError};
+use muster_store::{LogError, SyncStatistics};
 use tokio::time::Instant;
 
 use super::watch::EventSource;
@@ -38,7 +38,7 @@ impl<A: EtcdApi> Driver<A> {
     /// Starts a reload, unless one is in progress. The reload begins to load when [`RELOAD_INTERVAL_MIN`] has passed
     /// since the last reload. No events are published until the reload ends. `count` increments the counter for the
     /// reason of the reload.
-    pub(super) fn reload(&mut self, count: impl FnOnce(&mut FollowerStatistics)) {
+    pub(super) fn reload(&mut self, count: impl FnOnce(&mut SyncStatistics)) {
         if !matches!(self.source, EventSource::Reload(_)) {
             self.update_statistics(count);
             self.reload_at(self.reloaded_at.map(|it| it + RELOAD_INTERVAL_MIN));
@@ -50,7 +50,7 @@ impl<A: EtcdApi> Driver<A> {
     pub(super) fn reload_at(&mut self, begin: Option<Instant>) {
         self.fragments.clear();
         let (api, keys, codec) = (self.api.clone(), self.keys.clone(), self.codec.clone());
-        let (window, followed, published) = (self.window, self.followed_cluster(), self.published.clone());
+        let (window, followed, published) = (self.window, self.observed_revisions(), self.published.clone());
         self.source = EventSource::Reload(Box::pin(async move {
             if let Some(begin) = begin {
                 tokio::time::sleep_until(begin).await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use crate::api::{EtcdApi, EtcdError, WatchStream};
-use crate::cluster_state::{self, FollowedCluster};
+use crate::cluster_state::{self, ObservedRevisions};
 use crate::keyspace::{Keyspace, POSITION_MAX};
 use crate::load::{self, LoadError, LoadedObjects};
 use crate::proto::event::EventType;
@@ -141,9 +141,9 @@ impl<A: EtcdApi> Driver<A> {
         }
     }
 
-    /// Returns what this server has seen of its cluster.
-    pub(super) fn followed_cluster(&self) -> FollowedCluster {
-        FollowedCluster { source_revision: self.source_revision, revision: self.applied }
+    /// Returns the etcd revisions that this server has observed, to detect that etcd was restored or replaced.
+    pub(super) fn observed_revisions(&self) -> ObservedRevisions {
+        ObservedRevisions { source_revision: self.source_revision, revision: self.applied }
     }
 
     /// Publishes the events of a watch response, and answers the callers that waited for these events. Fails, and

@@ -31,9 +31,9 @@ async fn a_change_that_the_watch_has_lost_is_found_and_repaired() {
         let next = commit(put("pods/a/m", Precondition::Any, "next")).await;
         assert!(seen < next && one.read_barrier().await);
         assert_eq!(objects(&one), objects(&two), "{what}");
-        let expected = FollowerStatistics { reloads_after_loss: 1, checks_failed: 1, ..Default::default() };
+        let expected = SyncStatistics { reloads_after_loss: 1, checks_failed: 1, ..Default::default() };
         assert_eq!(one.statistics(), expected);
-        assert_eq!(two.statistics(), FollowerStatistics { checks_passed: 1, ..Default::default() });
+        assert_eq!(two.statistics(), SyncStatistics { checks_passed: 1, ..Default::default() });
         assert_eq!(*one.failure.lock().unwrap(), None);
     }
 }
@@ -62,8 +62,8 @@ async fn a_check_during_writes_finds_no_difference() {
         futures::future::join_all(writes).await;
         for server in &servers {
             let statistics = server.statistics();
-            let FollowerStatistics { checks_passed, checks_with_error, .. } = statistics;
-            let expected = FollowerStatistics { checks_passed, checks_with_error, ..Default::default() };
+            let SyncStatistics { checks_passed, checks_with_error, .. } = statistics;
+            let expected = SyncStatistics { checks_passed, checks_with_error, ..Default::default() };
             assert_eq!(statistics, expected, "seed {seed}");
             assert!(3 < checks_passed, "seed {seed}: {statistics:?}");
         }
@@ -93,7 +93,7 @@ async fn the_result_of_a_check_before_a_reload_is_ignored() {
     commit(delete("pods/a/new", Precondition::Any)).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(objects(&one), objects(&two));
-    assert_eq!(one.statistics(), FollowerStatistics { reloads_after_loss: 1, ..Default::default() });
+    assert_eq!(one.statistics(), SyncStatistics { reloads_after_loss: 1, ..Default::default() });
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,11 +103,11 @@ async fn a_check_that_etcd_does_not_answer_changes_nothing() {
     server.commit(put("pods/a/a", Precondition::Absent, "1")).await.unwrap();
     etcd.set_faults(FaultRates { lost_request: 1000, ..FaultRates::default() });
     tokio::time::sleep(CHECK + Duration::from_secs(60)).await;
-    let expected = FollowerStatistics { checks_with_error: 1, ..Default::default() };
+    let expected = SyncStatistics { checks_with_error: 1, ..Default::default() };
     assert_eq!(server.statistics(), expected);
     etcd.stop_faults();
     tokio::time::sleep(CHECK).await;
-    assert_eq!(server.statistics(), FollowerStatistics { checks_passed: 1, ..expected });
+    assert_eq!(server.statistics(), SyncStatistics { checks_passed: 1, ..expected });
 }
 
 /// Pages whose values take too long to read are made smaller, so that a server starts on any cluster.

@@ -109,7 +109,7 @@ async fn other_servers_reach_the_revision_of_a_reload() {
     assert!(two.read_barrier_at(next).await);
     assert_eq!(two.published.read().revision(), next);
     assert_eq!(events_since(&two, reloaded), Ok(vec![format!("{next} pods/a/a")]));
-    assert_eq!(two.statistics(), FollowerStatistics::default());
+    assert_eq!(two.statistics(), SyncStatistics::default());
     assert_eq!(objects(&one), objects(&two));
 }
 
@@ -298,7 +298,7 @@ async fn a_server_that_has_not_seen_a_restore_from_a_snapshot_finds_it_with_its_
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(objects(&one), objects(&three));
     assert!(events_since(&one, seen).is_err(), "clients list again");
-    let expected = FollowerStatistics { reloads_after_loss: 1, ..Default::default() };
+    let expected = SyncStatistics { reloads_after_loss: 1, ..Default::default() };
     assert_eq!(one.statistics(), expected);
     assert_eq!(*one.failure.lock().unwrap(), None);
 }
@@ -347,7 +347,7 @@ async fn servers_load_all_objects_again_after_a_restore_with_a_bumped_revision()
             assert!(server.get("pods/a/late").is_none_or(|it| lost < it.modified));
         }
         let reloads = || {
-            let reloads = |it: FollowerStatistics| it.reloads_after_compaction + it.reloads_after_loss;
+            let reloads = |it: SyncStatistics| it.reloads_after_compaction + it.reloads_after_loss;
             [&one, &two, &three].map(|it| reloads(it.statistics()))
         };
         assert_eq!(reloads(), [1, 1, 0]);

@@ -183,9 +183,10 @@ impl<'a> ManagedFields<'a> {
         FieldSet::union_of(self.0.iter().map(|it| it.fields.clone()).collect())
     }
 
-    /// Removes the changed fields from the entries of all managers except `manager`, or of all managers if `manager` is
-    /// `None`. If `force` is not set and another manager owns a modified or added field, returns the conflicts and
-    /// removes nothing. Entries without fields are dropped.
+    /// Removes the added, modified and removed fields from the entries of all managers except `manager`, or of all
+    /// managers if `manager` is `None`. If `force` is not set and another manager owns an added or modified field,
+    /// returns the conflicts and removes nothing. A removed field causes no conflict. Entries without fields are
+    /// dropped.
     pub(super) fn remove_from_other_managers(
         &mut self,
         changes: &Comparison<'a>,

@@ -128,9 +128,10 @@ fn inspect_data_directory(data_dir: &Path, new_cluster: bool) -> DataDirectory {
 
 /// Whether a data directory had a cluster.
 ///
-/// Rule: a data directory with a file that is created after the database had a cluster. If it has no database, the
-/// database is lost, and no new cluster is started. The node directories of `muster up` do not count. They are mounted,
-/// so they can remain, empty, when a data directory is removed while its containers run.
+/// Rule: key files and the kubeconfig are created after the database. If one of them exists, the data directory had a
+/// cluster. If such a directory has no database, the database is lost, and no new cluster is started. The node
+/// directories of `muster up` do not count. They are mounted, so they can remain, empty, when a data directory is
+/// removed while its containers run.
 fn had_cluster(data_dir: &Path) -> bool {
     has_key_files(data_dir) || data_dir.join(KUBECONFIG_FILE).exists()
 }

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_store::{
-    CommitEvent, CompactedError, Db, DbOptions, FollowerStatistics, HistoryWindow, OnFailure, Revision,
-    Store, StoreLimits, StoredObject,
+    CommitEvent, CompactedError, Db, DbOptions, HistoryWindow, OnFailure, Revision, Store, StoreLimits,
+    StoredObject, SyncStatistics,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -90,7 +90,7 @@ impl ObjectStorage {
         let db = open(DbOptions { window, limits, queue_max: COMMIT_QUEUE_MAX, on_commit, on_failure })?;
         notifier.set_initial_revision(db.read().revision());
         Ok(Self {
-            is_shared: db.follower_statistics().is_some(),
+            is_shared: db.sync_statistics().is_some(),
             opened: Instant::now(),
             confirmed_ms: AtomicU64::new(0),
             db,
@@ -198,8 +198,8 @@ impl ObjectStorage {
 
     /// Returns the numbers of reloads and consistency checks of a store that several servers share. Returns `None` for
     /// the database in the data directory.
-    pub(crate) fn follower_statistics(&self) -> Option<FollowerStatistics> {
-        self.db.follower_statistics()
+    pub(crate) fn sync_statistics(&self) -> Option<SyncStatistics> {
+        self.db.sync_statistics()
     }
 
     /// Returns the revision of the last commit.

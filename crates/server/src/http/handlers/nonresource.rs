@@ -118,8 +118,8 @@ impl Api {
             storage.largest_namespaces(METRIC_NAMESPACES_MAX),
         );
         metrics.set_store_full(storage.is_full());
-        if let Some(statistics) = storage.follower_statistics() {
-            metrics.set_follower_metrics(statistics);
+        if let Some(statistics) = storage.sync_statistics() {
+            metrics.set_sync_metrics(statistics);
         }
         let kinds = storage.kinds.served();
         metrics.set_object_counts(kinds.writable().map(|it| (it, storage.count_objects(it))));

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use muster_store::{
-    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, Fence, FollowerStatistics,
-    HistoryWindow, OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store, WriteClass,
+    Backend, Commit, CommitConflict, CommitError, CommitEvent, CommitWrite, Db, Fence, HistoryWindow,
+    OnCommitted, OnReadBarrier, PublishedStore, ReadBarrierError, Revision, Store, SyncStatistics,
+    WriteClass,
 };
 
 use super::*;
@@ -115,8 +116,8 @@ impl Backend for Remote {
         self.published.compact(floor, |_| ());
     }
 
-    fn follower_statistics(&self) -> Option<FollowerStatistics> {
-        Some(FollowerStatistics {
+    fn sync_statistics(&self) -> Option<SyncStatistics> {
+        Some(SyncStatistics {
             reloads_after_compaction: 1,
             reloads_after_loss: 2,
             checks_passed: 3,
