@@ -32,7 +32,6 @@ pub(crate) struct Report {
     observations: usize,
     resident_mib: u64,
     not_served_at_once: Vec<String>,
-    missing_counts: Vec<&'static str>,
 }
 
 pub(crate) async fn start(
@@ -64,36 +63,21 @@ impl Neighbors {
         let metrics = self.admin.request_text(request).await.expect("metrics");
         let mut report = self.report.lock().expect("no panic").clone();
         report.not_served_at_once = not_served_at_once(&metrics);
-        report.missing_counts = missing_counts(&metrics);
         report
     }
-}
-
-/// Start of the metrics lines that count rejected and queued requests by priority level.
-const LEVEL_COUNTS: [&str; 2] = [
-    "apiserver_flowcontrol_rejected_requests_total{",
-    "apiserver_flowcontrol_request_wait_duration_seconds_count{",
-];
-/// Start of the metrics lines that count rejected and queued requests by flow.
-const FLOW_COUNTS: [&str; 2] =
-    ["muster_flowcontrol_flow_rejected_requests_total{", "muster_flowcontrol_flow_queued_requests_total{"];
-
-/// The counts of [`LEVEL_COUNTS`] and [`FLOW_COUNTS`] that no attacker has. The attackers are queued and rejected, so
-/// without their lines [`not_served_at_once`] would find none of a neighbor either.
-fn missing_counts(metrics: &str) -> Vec<&'static str> {
-    const ATTACKERS: [&str; 3] =
-        ["flow=\"system:anonymous\"", "flow=\"system:serviceaccount:", "flow=\"system:node:hostile-node\""];
-    let of_attacker = |line: &str| ATTACKERS.iter().any(|it| line.contains(it));
-    let is_missing = |count: &&str| {
-        let mut lines = metrics.lines().filter(|it| it.starts_with(*count) && !it.ends_with(" 0"));
-        !lines.any(|it| LEVEL_COUNTS.contains(count) || of_attacker(it))
-    };
-    LEVEL_COUNTS.into_iter().chain(FLOW_COUNTS).filter(is_missing).collect()
 }
 
 /// Requests of the neighbors that were rejected or queued: lines of the metrics with a count above zero. The
 /// administrator must be exempt: a line of its flow means that it was not.
 fn not_served_at_once(metrics: &str) -> Vec<String> {
+    const LEVEL_COUNTS: [&str; 2] = [
+        "apiserver_flowcontrol_rejected_requests_total{",
+        "apiserver_flowcontrol_request_wait_duration_seconds_count{",
+    ];
+    const FLOW_COUNTS: [&str; 2] = [
+        "muster_flowcontrol_flow_rejected_requests_total{",
+        "muster_flowcontrol_flow_queued_requests_total{",
+    ];
     let flows = [format!("flow=\"system:node:{GOOD_NODE}\""), "flow=\"kubernetes-admin\"".to_owned()];
     let is_neighbor = |line: &&str| {
         let is_one_of = |counts: [&str; 2]| counts.iter().any(|it| line.starts_with(it));
@@ -220,7 +204,6 @@ impl Report {
         let mut complaints = self.failures.clone();
         complaints.extend(self.not_ready.iter().map(|it| format!("node {it} was not Ready")));
         complaints.extend(self.not_served_at_once.iter().map(|it| format!("rejected or queued: {it}")));
-        complaints.extend(self.missing_counts.iter().map(|it| format!("no attacker is counted by {it}")));
         if resident_mib_max < self.resident_mib {
             complaints.push(format!("{} MiB resident, at most {resident_mib_max}", self.resident_mib));
         }
