@@ -98,7 +98,7 @@ pub struct Monitor {
     watch_lag: Histogram,
     /// Metric `muster_leader`: 1 if this replica is the leader or runs without leader election, otherwise 0.
     leader: Gauge,
-    /// Metric `muster_rollout_check_results_total`: results of measured checks of rollouts, by name of the check and
+    /// Metric `muster_rollout_check_results_total`: measurements of the checks of rollouts, by name of the check and
     /// result.
     check_results: Family<CheckLabels, Counter>,
     /// Names of checks that are values of the label `check` in `muster_rollout_check_results_total`, at most
@@ -152,7 +152,7 @@ pub(crate) struct CallKind {
     pub(crate) resource: &'static str,
 }
 
-/// Labels of the metric `muster_rollout_check_results_total`, which counts the results of measured checks.
+/// Labels of the metric `muster_rollout_check_results_total`, which counts the measurements of checks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckLabels {
     /// Name of the check in its policy.
@@ -235,7 +235,7 @@ impl Default for Monitor {
         all.register("lists", "Full lists: one for each kind, and more after a fault", monitor.lists.clone());
         let help = "Time from the end of a plan until the watches have delivered all its writes";
         all.register("watch_lag_seconds", help, monitor.watch_lag.clone());
-        let help = "Results of the measured checks of progressive rollouts, by name of the check";
+        let help = "Measurements of the checks of progressive rollouts, by name of the check and result";
         all.register("rollout_check_results", help, monitor.check_results.clone());
         all.register(
             "events_dropped",
@@ -384,8 +384,9 @@ impl Monitor {
         self.collector.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
-    /// Counts the result of a measured check of a rollout: `Pass`, `Fail` or `Inconclusive`. `check` is the name of the
-    /// check. If the metric already has [`CHECK_NAMES_MAX`] other names, the result is counted under [`OTHER_CHECKS`].
+    /// Counts a measurement of a check of a rollout by its result: `Pass`, `Fail` or `Inconclusive`. `check` is the name
+    /// of the check. If the metric already has [`CHECK_NAMES_MAX`] other names, the result is counted under
+    /// [`OTHER_CHECKS`].
     pub(crate) fn count_check_result(&self, check: &str, result: &'static str) {
         let mut names = self.check_names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_counted = names.contains(check) || names.len() < CHECK_NAMES_MAX;

@@ -70,7 +70,7 @@ enum RolloutCommand {
     History(HistoryArgs),
     /// Pause a rollout: no node gets a new revision, and a rollback stops
     ///
-    /// Also works without a policy and before a change: the DaemonRollout is created if there is none.
+    /// Also works without a policy, and before the template changes: the DaemonRollout is created if there is none.
     #[command(after_help = "Examples:
   muster rollout pause ds/fluent-bit -n logging
   muster rollout pause ds/fluent-bit -n logging --dry-run")]

@@ -199,11 +199,12 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until all live servers use the keys of the cluster, and shows which do not. `what` is what servers then do, such
-/// as `accept key 3uX2`. Returns the servers that do not use the keys after [`SERVERS_TIMEOUT`].
-async fn wait_for_servers(keys: &SigningKeyAdmin, what: &str) -> anyhow::Result<Vec<LaggingServer>> {
+/// Waits until all live servers use the keys of the cluster, and shows which do not. `expected` completes the message
+/// `waiting until all servers …`, for example `accept key 3uX2`. Returns the servers that do not use the keys after
+/// [`SERVERS_TIMEOUT`].
+async fn wait_for_servers(keys: &SigningKeyAdmin, expected: &str) -> anyhow::Result<Vec<LaggingServer>> {
     let mut on_change = |lagging: &[LaggingServer]| {
-        print_to_stderr(format_args!("muster: waiting until all servers {what}: {}", names_of(lagging)));
+        print_to_stderr(format_args!("muster: waiting until all servers {expected}: {}", names_of(lagging)));
     };
     Ok(keys.wait_for_servers(SERVERS_TIMEOUT, &mut on_change).await?)
 }

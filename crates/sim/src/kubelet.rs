@@ -61,8 +61,8 @@ pub struct Kubelet {
     pub shutting_down: bool,
     /// The API server on which the kubelet watches pods. The kubelet always writes to the current server.
     pub server: ServerId,
-    /// The revision that the watch of pods has reached. After a restart of the kubelet, the revision that the first
-    /// list must have. The kubelet reads nothing from a server with an older state.
+    /// The revision that the watch of pods has reached. After a restart of the kubelet, the lowest revision that the
+    /// first list may have. The kubelet reads nothing from a server with an older state.
     watched_revision: u64,
     runtime: SimRuntime,
     /// Namespace and name of each pod, by UID. A real kubelet reads them from the labels of the sandboxes.

@@ -55,7 +55,8 @@ pub use crate::sqlite::{
 pub use crate::store::{HistoryWindow, Store};
 pub use crate::usage::{SizeLimitExceeded, StoreLimits, StoreUsage, WriteClass, namespace_of};
 
-/// The number of a commit, which clients see as `resourceVersion`. A new store has [`Store::FIRST_REVISION`].
+/// The number of a write, which clients see as `resourceVersion`. Each write of a commit has its own. A new store has
+/// [`Store::FIRST_REVISION`].
 pub type Revision = u64;
 
 /// A stored object. Its key is a path of kind, namespace and name, such as `daemonsets.apps/kube-system/fluentd`. The

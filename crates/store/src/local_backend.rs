@@ -530,8 +530,9 @@ struct PendingBatch<'a> {
 }
 
 impl PendingBatch<'_> {
-    /// Checks a commit against its preconditions and the limits, assigns its revisions and returns its events. Moves
-    /// the selector indexes out of the commit, see [`Commit::restore_index`].
+    /// Checks a commit against its preconditions and the limits, and adds its writes to the batch. Each write, also
+    /// those of [`Commit::linked`], gets a revision and an event of its own. Moves the selector indexes of the writes
+    /// to the events; [`Commit::restore_index`] moves them back.
     fn check_and_add(&mut self, commit: &mut Commit) -> Result<CheckedCommit, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Precondition::At(*revision).check(self.get(key).as_ref())?;

@@ -298,11 +298,11 @@ pub struct RolloutFailures {
     #[cfg_attr(feature = "schema", schemars(length(max = validation::FAULTY_NODES_MAX)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub excused: Vec<NodeFailure>,
-    /// Number of excused nodes, including those that excused does not list.
+    /// Number of excused nodes.
     pub excused_count: i32,
 }
 
-/// A faulty node.
+/// The failure of a node.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

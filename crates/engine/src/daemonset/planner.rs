@@ -97,7 +97,7 @@ impl Planner {
     /// Updates the state of a DaemonSet and makes its plan. `None` if the DaemonSet does not exist, or while
     /// [`Planner::is_synced`] is false. The plan of a DaemonSet that is being deleted is idle.
     ///
-    /// PlannedCall this function for every key that [`Planner::apply`], [`Planner::apply_bookmark`] or
+    /// Call this function for every key that [`Planner::apply`], [`Planner::apply_bookmark`] or
     /// [`Planner::on_forbidden`] returned, at the [`Plan::wake_at`] of the last plan, and after each
     /// [`Planner::apply_report`].
     pub fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {

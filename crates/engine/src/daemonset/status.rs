@@ -237,8 +237,8 @@ fn available_condition(totals: &Totals, progress: &ConditionInput) -> ConditionV
 }
 
 /// Computes the condition for tools that follow kstatus. `None` if the rollout is complete. `Stalled` if the rollout
-/// has ended without success or is frozen. Otherwise `Reconciling`, also while the rollout is paused or waits for
-/// approval.
+/// has ended without success, or if the controller cannot continue it (see `FreezeReason`). Otherwise `Reconciling`,
+/// also while the rollout is paused or waits for approval.
 fn kstatus_condition(rollout: &RolloutReport) -> Option<ConditionValue> {
     let kind = match rollout.phase {
         Phase::Complete => return None,

@@ -202,7 +202,7 @@ static DEV_MUSTER_V1ALPHA1_FAILUREBUDGET: Type = Type {
 
 static DEV_MUSTER_V1ALPHA1_NODEFAILURE: Type = Type {
     name: "dev.muster.v1alpha1.NodeFailure",
-    description: "A faulty node.",
+    description: "The failure of a node.",
     atomic: false,
     fields: &[
         Field { name: "node", shape: Shape::String, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Name of the node." },
@@ -297,7 +297,7 @@ static DEV_MUSTER_V1ALPHA1_ROLLOUTFAILURES: Type = Type {
         Field { name: "allowed", shape: Shape::Int32, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Maximum number of faulty nodes. With more faulty nodes, the rollout fails." },
         Field { name: "counted", shape: Shape::Int32, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Number of faulty nodes in this attempt." },
         Field { name: "excused", shape: Shape::List(&Shape::Object(&DEV_MUSTER_V1ALPHA1_NODEFAILURE), ListKeys::Atomic), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Nodes that were already faulty when they got the current revision, and are not counted." },
-        Field { name: "excusedCount", shape: Shape::Int32, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Number of excused nodes, including those that excused does not list." },
+        Field { name: "excusedCount", shape: Shape::Int32, required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Number of excused nodes." },
         Field { name: "nodes", shape: Shape::List(&Shape::Object(&DEV_MUSTER_V1ALPHA1_NODEFAILURE), ListKeys::Atomic), required: false, presence: Presence::Set, default: None, patch: PatchStrategy::Plain, proto: &[], embedded: None, go_type: None, description: "Faulty nodes." },
     ],
 };

@@ -133,8 +133,7 @@ fn check_scheduling_gates_update(new: &Value, old: &Value, at: &ErrorPath, out: 
 /// Checks that an update of a pod with scheduling gates only adds to its node selector and required node affinity.
 /// Preferred node affinity may change. Then sets these fields in `rest`, a copy of the new spec, to their old values.
 fn check_and_restore_gated_fields(rest: &mut Value, old: &Value, at: &ErrorPath, out: &mut FieldErrors) {
-    /// Name of the field for required affinity.
-    /// Name of the field for the terms of a required node affinity.
+    /// Name of the field with the terms of a required node affinity.
     const NODE_SELECTOR_TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
         let is_changed =

@@ -291,8 +291,8 @@ pub struct FailureStatus {
     pub allowed: usize,
     /// Nodes that count as failed in this attempt.
     pub nodes: Vec<NodeFailure>,
-    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout acted on
-    /// the node.
+    /// Nodes whose failures are not counted, because the node or its old pod was not Ready when the rollout was about
+    /// to delete the old pod or, with surge, to create the new one.
     pub excused: Vec<NodeFailure>,
     /// Number of excused nodes: the length of `excused`, which lists all of them.
     pub excused_count: usize,
