@@ -110,8 +110,10 @@ impl<M: EtcdMember> MemberPool<M> {
     }
 
     /// Makes a call to the current member. What happens next depends on the result:
-    /// - The member cannot serve requests, belongs to another etcd cluster, or has an unsupported or unknown version:
-    ///   makes the call to the next member, until all members had it. The members before have not executed the call.
+    /// - The member cannot serve requests, belongs to another etcd cluster, or has an unsupported version: makes the call
+    ///   to the next member, until all members had it. The members before have not executed the call.
+    /// - The version of the member must be read first, and cannot be: makes the call to the next member, too. Unlike the
+    ///   members above, this one stays usable, because a member that is restarted responds within seconds.
     /// - The member does not respond: fails. Later calls go to the next member.
     /// - Any other result is returned.
     async fn call<T, F: Future<Output = Result<T, EtcdError>> + Send>(
@@ -122,10 +124,12 @@ impl<M: EtcdMember> MemberPool<M> {
         let mut last = EtcdError::NotServed { why: "there is no member".to_owned() };
         for _ in &self.state.members {
             let at = self.usable_member(&self.state.current);
-            let result = match self.ensure_accepted_version(at).await {
-                Ok(()) => call(self.state.members[at].member.clone()).await,
-                Err(error) => Err(error),
-            };
+            if let Err(error) = self.ensure_accepted_version(at).await {
+                self.advance(&self.state.current, at);
+                last = error;
+                continue;
+            }
+            let result = call(self.state.members[at].member.clone()).await;
             match result.and_then(|it| self.check_cluster(at, header(&it)).map(|()| it)) {
                 Err(error @ EtcdError::NotServed { .. }) => {
                     self.state.members[at].set_unusable();
@@ -162,8 +166,8 @@ impl<M: EtcdMember> MemberPool<M> {
     }
 
     /// Reads the version of the member with the index `at`, unless the pool has accepted the version and no connection
-    /// to the member was lost since. Fails with [`EtcdError::NotServed`] if the version is not supported or cannot be
-    /// read.
+    /// to the member was lost since. Fails with [`EtcdError::NotServed`] if the version cannot be read or is not
+    /// supported. Takes a member of an unsupported version out of use.
     async fn ensure_accepted_version(&self, at: usize) -> Result<(), EtcdError> {
         let PoolMember { member, accepted_at, .. } = &self.state.members[at];
         let lost_connections = member.lost_connections();
@@ -180,6 +184,7 @@ impl<M: EtcdMember> MemberPool<M> {
         };
         self.check_version(at, &status.version, lost_connections).map_err(|error| {
             tracing::error!(url, %error, "not using this member of etcd");
+            self.state.members[at].set_unusable();
             EtcdError::NotServed { why: error.to_string() }
         })
     }
@@ -314,11 +319,8 @@ impl<M: EtcdMember> EtcdApi for MemberPool<M> {
         let at = self.usable_member(&self.state.next_watch);
         // The next watch is opened at another member: this one has ended by then.
         self.advance(&self.state.next_watch, at);
-        let opened = match self.ensure_accepted_version(at).await {
-            Ok(()) => self.state.members[at].member.watch(request).await,
-            Err(error) => Err(error),
-        };
-        let responses = opened.inspect_err(|error| {
+        self.ensure_accepted_version(at).await?;
+        let responses = self.state.members[at].member.watch(request).await.inspect_err(|error| {
             if matches!(error, EtcdError::NotServed { .. }) {
                 self.state.members[at].set_unusable();
             }

@@ -303,3 +303,30 @@ async fn a_member_that_is_restarted_with_an_unsupported_version_is_no_longer_use
         assert_eq!(*server.failure.lock().unwrap(), None);
     }
 }
+
+/// Two members are killed and started again, and then the third one is cut off: calls go to the two members at once.
+#[tokio::test(start_paused = true)]
+async fn members_are_used_as_soon_as_they_respond_after_a_restart() {
+    let etcd = FakeEtcd::new(1, FaultRates::default());
+    let members =
+        ["http://a", "http://b", "http://c"].map(|it| FakeMember::new(it, &etcd, Condition::Serving));
+    let pool = MemberPool::new(members.clone());
+    pool.check().await.unwrap();
+    let read = async || pool.range(RangeRequest::default()).await;
+    let [first, second, third] = &members;
+    for killed in [first, second] {
+        killed.restart("3.6.9");
+        killed.set(Condition::Dead);
+    }
+    read().await.expect("the third member serves");
+    assert!(pool.watch(WatchCreateRequest::default()).await.is_err(), "the first member is dead");
+    for started in [first, second] {
+        started.set(Condition::Serving);
+    }
+    third.set(Condition::Dead);
+    let since = tokio::time::Instant::now();
+    read().await.expect("the first or the second member serves");
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    let opened = futures::future::join_all((0..2).map(|_| pool.watch(WatchCreateRequest::default()))).await;
+    assert!(opened.iter().any(Result::is_ok), "a watch is opened at the first or the second member");
+}
