@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a handler that occupies its thread until the test is told that another task made progress.
+    /// Runs a handler that occupies its thread until another task has made progress. Returns whether one did in time.
     async fn is_progress_made_beside(bytes: usize) -> bool {
         let (progress, made) = std::sync::mpsc::channel();
         let executor = Arc::new(LargeBodyExecutor::default());
